@@ -1,0 +1,204 @@
+"""
+The cancel scope: one object that every wait and every socket of a run answers to.
+
+Cancelling sets a flag first and shuts the sockets after, so that whoever wakes up from a read
+can tell a cancel from a broken connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
+
+__all__ = ["CancelScope"]
+
+#: How often a wait looks at the flag. A finalizer may not take a lock, so it cannot notify.
+POLL = 0.02
+
+
+class CancelScope:
+    """
+    Cancels a run from anywhere, and ends it when its time is up.
+
+    Give one to ``client.run(..., scope=scope)`` to be able to cancel it from another thread.
+    A scope serves one run at a time; it may be cancelled before the run begins.
+
+    Args:
+        timeout: Seconds until the scope ends by itself, counted from the start of the run;
+            None for no limit.
+
+    >>> scope = CancelScope()
+    >>> scope.cancelled
+    False
+    >>> scope.cancel("changed my mind")
+    >>> scope.cancelled
+    True
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self.timeout = timeout
+        self.deadline: float | None = None
+        self._reason: str | None = None
+        self._cancelled = False
+        self._expired = False
+        # Guards _sockets against a shutdown of a number that was closed and given out anew.
+        # A finalizer only tries to take it, see abandon().
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._wake = threading.Event()
+        self._callbacks: list[Callable[[], object]] = []
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self._cancelled else "expired" if self._expired else "active"
+        return f"<CancelScope {state}>"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the scope has ended: cancelled, or out of time."""
+        if self._cancelled or self._expired:
+            return True
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            self._expired = True
+            return True
+        return False
+
+    def cancel(self, reason: str | None = None) -> None:
+        """
+        Cancel: from any thread, any number of times.
+
+        Args:
+            reason: A word for the error message.
+        """
+        if self._reason is None:
+            self._reason = reason
+        self._cancelled = True
+        self._shut()
+
+    def abandon(self) -> None:
+        """Cancel from a finalizer: takes no lock that somebody may hold, and notifies nobody."""
+        self._cancelled = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._shut_sockets()
+            finally:
+                self._lock.release()
+
+    def expire(self) -> None:
+        """End the scope because its time is up."""
+        self._expired = True
+        self._shut()
+
+    def _shut(self) -> None:
+        with self._lock:
+            self._shut_sockets()
+            callbacks, self._callbacks = self._callbacks, []
+        self._wake.set()
+        for callback in callbacks:
+            with contextlib.suppress(Exception):
+                callback()
+
+    def _shut_sockets(self) -> None:
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def error(self) -> ToolnexusError:
+        """Return the error that the run ends with, now that the scope has ended."""
+        if self._cancelled:
+            why = f": {self._reason}" if self._reason else ""
+            return RunCancelledError(f"the run was cancelled{why}")
+        return RunTimeoutError(f"the run took longer than its timeout of {self.timeout:g} s")
+
+    def check(self) -> None:
+        """
+        Raise if the scope has ended.
+
+        Raises:
+            RunCancelledError: It was cancelled.
+            RunTimeoutError: Its time is up.
+        """
+        if self.cancelled:
+            raise self.error()
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the deadline, never negative; None without one."""
+        if self.deadline is None:
+            return None
+        return max(0.0, self.deadline - time.monotonic())
+
+    def sleep(self, seconds: float) -> None:
+        """
+        Wait, but no longer than the scope lives.
+
+        Raises:
+            RunCancelledError: The scope was cancelled meanwhile.
+            RunTimeoutError: Its time was up first.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            self.check()
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            self._wake.wait(min(left, POLL))
+
+    def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """
+        Have a function called when the scope ends, at once if it has ended.
+
+        It runs in the thread that cancels, must be quick, and is not called for an abandoned
+        stream; its exceptions are dropped.
+
+        Returns:
+            A function that takes the callback back.
+        """
+        with self._lock:
+            if not self.cancelled:
+                self._callbacks.append(callback)
+                return lambda: self._forget(callback)
+        callback()
+        return lambda: None
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            self._callbacks.remove(callback)
+
+    def attach(self, sock: socket.socket) -> None:
+        """Have a socket shut when the scope ends; at once if it has ended."""
+        with self._lock:
+            self._sockets.append(sock)
+        # After the append: whoever cancels sets the flag before walking the list.
+        if self.cancelled:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def detach(self, sock: socket.socket) -> None:
+        """Take a socket back. Only then may it be closed or serve another run."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._sockets.remove(sock)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[CancelScope]:
+        """Start the clock of ``timeout``, and stop it at the end of the block."""
+        if self.timeout is None:
+            yield self
+            return
+        self.deadline = time.monotonic() + self.timeout
+        stop = threading.Event()
+        # A thread of its own, and only where a timeout was asked for: it must be able to end a
+        # read that a trickle of bytes keeps alive, which no timeout of the socket's does.
+        threading.Thread(target=self._watch, args=(stop,), name="toolnexus-deadline", daemon=True).start()
+        try:
+            yield self
+        finally:
+            stop.set()
+
+    def _watch(self, stop: threading.Event) -> None:
+        left = self.remaining()
+        if left is not None and not stop.wait(left):
+            self.expire()

@@ -1,0 +1,126 @@
+"""A tool that waits for a person: the request that goes out and the answer that comes back."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Literal
+
+import attrs
+
+from toolnexus.tools.base import ToolResult
+
+__all__ = ["Answer", "Request", "pending", "pending_of"]
+
+#: The key in a tool result's metadata under which the request rides.
+PENDING_KEY = "pending"
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """
+    What a suspended tool wants to know. Plain JSON, so that it can be stored and sent.
+
+    Args:
+        id: The request's id; an answer names it.
+        kind: What is asked for: "approval", "question", "authorization", "input" or your own word.
+        prompt: The question, for a person.
+        url: A page to open, or None.
+        data: More that an interface may need.
+        response_schema: The JSON schema that the answer's data must fit, or None.
+        expires_at: The moment after which no answer counts, in seconds since the epoch, or None.
+        call_id: The id of the tool call that waits.
+        tool_name: The tool that waits.
+    """
+
+    id: str = attrs.field(factory=lambda: f"pnd-{secrets.token_hex(8)}")
+    kind: str = "question"
+    prompt: str = ""
+    url: str | None = None
+    data: Any = None
+    response_schema: dict[str, Any] | None = None
+    expires_at: float | None = None
+    call_id: str = ""
+    tool_name: str = ""
+
+    @property
+    def expired(self) -> bool:
+        """Whether it is too late for an answer."""
+        return self.expires_at is not None and time.time() >= self.expires_at
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as plain JSON."""
+        return {k: v for k, v in attrs.asdict(self).items() if v not in (None, "")}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Request:
+        """Make a request from what `to_dict` gave; unknown keys are passed over."""
+        known = {a.name for a in attrs.fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known})
+
+
+@attrs.frozen
+class Answer:
+    """
+    What a person said to a request. Plain JSON, too.
+
+    Args:
+        id: The id of the request.
+        ok: Whether the answer is a yes.
+        data: What was answered.
+        reason: Why not: "declined", "cancelled", "expired", or a person's own words.
+    """
+
+    id: str
+    ok: bool = True
+    data: Any = None
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain JSON."""
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Answer:
+        """Make an answer from what `to_dict` gave; unknown keys are passed over."""
+        known = {a.name for a in attrs.fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known})
+
+
+def pending(
+    prompt: str,
+    *,
+    kind: Literal["question", "approval", "authorization", "input"] | str = "question",
+    url: str | None = None,
+    data: Any = None,
+    response_schema: dict[str, Any] | None = None,
+    expires_at: float | None = None,
+    id: str | None = None,  # noqa: A002 - the word of the reference
+) -> ToolResult:
+    """
+    Return from a tool with this to suspend the call until somebody answers.
+
+    Args:
+        prompt: The question, for a person.
+        kind: What is asked for.
+        url: A page to open.
+        data: More that an interface may need.
+        response_schema: The JSON schema that the answer's data must fit.
+        expires_at: Seconds since the epoch after which no answer counts.
+        id: The request's id; made up by default.
+
+    >>> pending_of(pending("Delete it?", kind="approval")).kind
+    'approval'
+    """
+    chosen = {"id": id} if id is not None else {}
+    request = Request(
+        kind=kind, prompt=prompt, url=url, data=data, response_schema=response_schema, expires_at=expires_at, **chosen
+    )
+    text = prompt + (f"\n{url}" if url else "")
+    return ToolResult(text, True, {PENDING_KEY: request})
+
+
+def pending_of(result: ToolResult) -> Request | None:
+    """Return the request that a result suspends on, or None."""
+    request = result.metadata.get(PENDING_KEY)
+    return request if isinstance(request, Request) else None

@@ -1,0 +1,158 @@
+"""What a tool is: its description, its result, and the context it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from toolnexus.cancel import CancelScope
+
+if TYPE_CHECKING:
+    from toolnexus.content import Part
+    from toolnexus.suspension import Answer
+
+__all__ = ["Context", "Tool", "ToolResult"]
+
+
+@attrs.frozen
+class ToolResult:
+    """
+    What a tool gives back.
+
+    Args:
+        output: The text for the model.
+        is_error: Whether the call failed.
+        metadata: What the caller may want to know beside the output; the model does not see it.
+        content: Images and files for the model, sent in the provider's own form where it takes them.
+
+    >>> ToolResult.ok("5").output
+    '5'
+    >>> ToolResult.error("no such file").is_error
+    True
+    """
+
+    output: str
+    is_error: bool = False
+    metadata: dict[str, Any] = attrs.field(factory=dict)
+    content: tuple[Part, ...] = ()
+
+    @classmethod
+    def ok(cls, output: str, **metadata: Any) -> ToolResult:
+        """Return a result that succeeded."""
+        return cls(output, False, metadata)
+
+    @classmethod
+    def error(cls, message: str, **metadata: Any) -> ToolResult:
+        """Return a result that failed, with a message that the model can act on."""
+        return cls(message, True, metadata)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Context:
+    """
+    What a running tool may know and do. A parameter annotated with it is filled in, and the
+    model never sees it.
+
+    Args:
+        run_id: The run's id.
+        call_id: The id of this call.
+        tool_name: The name under which the model called the tool.
+        turn: The turn, from 1.
+        deps: The caller's own object, as given to ``run`` or ``stream``.
+        scope: The cancel scope of this call.
+        answer: What a person answered, when a suspended call runs again.
+    """
+
+    run_id: str = ""
+    call_id: str = ""
+    tool_name: str = ""
+    turn: int = 0
+    deps: Any = None
+    scope: CancelScope = attrs.field(factory=CancelScope, repr=False)
+    answer: Answer | None = None
+    _emit: Callable[[str, Any], None] | None = attrs.field(default=None, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the tool should stop: the run was cancelled, or the tool's time is up."""
+        return self.scope.cancelled
+
+    @property
+    def deadline(self) -> float | None:
+        """The moment, on ``time.monotonic()``'s clock, by which the tool should be done."""
+        return self.scope.deadline
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, or None without a deadline."""
+        return self.scope.remaining()
+
+    def emit(self, payload: Any) -> None:
+        """Send a payload of your own to whoever reads the stream, as a `Custom` event."""
+        if self._emit is not None:
+            self._emit("custom", payload)
+
+    def output(self, delta: str) -> None:
+        """Report progress to whoever reads the stream, as a `ToolOutput` event."""
+        if self._emit is not None:
+            self._emit("output", delta)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but no longer than the run lives; raises when it ends first."""
+        self.scope.sleep(seconds)
+
+
+#: What executes a tool: called with the checked arguments and the context. It may return a
+#: `ToolResult`, a string, anything that has a JSON form, or a generator of progress strings.
+Execute = Callable[[dict[str, Any], Context], Any]
+
+
+@attrs.frozen(eq=False)
+class Tool:
+    """
+    A tool that a model can call.
+
+    Args:
+        name: The name the model uses.
+        description: What it does, for the model.
+        input_schema: The JSON schema of its arguments, an object schema.
+        execute: A function ``execute(args, ctx)``; what it returns becomes the result.
+        source: Where the tool is from: "native", "http", "mcp", "skill", "builtin" or "custom".
+        timeout: Seconds a call may take; None for no limit of its own.
+        parallel: Whether it may run beside other calls of the same turn.
+        max_output: The longest output in characters that goes to the model; more is cut in the
+            middle, and the cut says so. None for no limit.
+        approval: True, or a function of the arguments, when a person must approve a call first.
+        idempotent: Whether a call that was interrupted may safely run again.
+        on_interrupted: What to do with a call of a durable run that was cut: "retry", "fail" or "ask".
+        metadata: Anything the source wants to keep with the tool.
+
+    >>> shout = Tool("shout", "Say it loud.", {"type": "object", "properties": {"text": {"type": "string"}}},
+    ...              lambda args, ctx: args["text"].upper())
+    >>> shout.execute({"text": "hey"}, Context())
+    'HEY'
+    """
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = attrs.field(factory=lambda: {"type": "object", "properties": {}})
+    execute: Execute = attrs.field(kw_only=False, default=lambda args, ctx: None, repr=False)
+    source: str = attrs.field(default="native", kw_only=True)
+    timeout: float | None = attrs.field(default=None, kw_only=True)
+    parallel: bool = attrs.field(default=True, kw_only=True)
+    max_output: int | None = attrs.field(default=None, kw_only=True)
+    approval: bool | Callable[[Mapping[str, Any]], bool] = attrs.field(default=False, kw_only=True)
+    idempotent: bool = attrs.field(default=False, kw_only=True)
+    on_interrupted: str = attrs.field(default="ask", kw_only=True)
+    metadata: dict[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+    #: Turns checked JSON arguments into the annotated Python types; set by the function source.
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = attrs.field(
+        default=None, kw_only=True, repr=False
+    )
+
+    def with_name(self, name: str) -> Tool:
+        """Return the same tool under another name."""
+        return attrs.evolve(self, name=name)
+
+
