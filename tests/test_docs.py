@@ -7,8 +7,10 @@ import doctest
 import importlib
 import inspect
 import io
+import os
 import re
 from pathlib import Path
+from unittest import mock
 
 import attrs
 import pytest
@@ -50,19 +52,18 @@ SYBIL = Sybil(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block of Python runs, in order, and prints what the block of output below it says."""
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
     document = SYBIL.parse(page)
-    try:
-        for example in document.examples():
-            example.evaluate()
-    finally:
-        close_all(document.namespace)
+    with mock.patch.dict(os.environ):
+        for name in [n for n in os.environ if n.endswith(("_API_KEY", "_BASE_URL"))]:
+            del os.environ[name]
+        try:
+            for example in document.examples():
+                example.evaluate()
+        finally:
+            close_all(document.namespace)
 
 
 def close_all(namespace: dict[str, object]) -> None:
@@ -85,7 +86,9 @@ def test_doctests_of_a_module_pass(name: str, tmp_path: Path, monkeypatch: pytes
 
 def error_tree(cls: type = errors.ToolnexusError, depth: int = 0) -> str:
     """Return the tree of exceptions as the page of errors shows it."""
-    also = [base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception]
+    also = [
+        base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception
+    ]
     line = "    " * depth + cls.__name__ + (f" ({', '.join(also)})" if also else "")
     children = sorted(
         (c for c in cls.__subclasses__() if c.__module__ == errors.__name__ and cls is c.__bases__[0]),
@@ -112,7 +115,10 @@ def test_page_of_errors_shows_each_kind() -> None:
         cls = getattr(errors, name)
         if "kind" in vars(cls) and cls is not errors.ToolnexusError:
             retried = "yes" if cls._retryable else "no"
-            assert re.search(rf"^\| `{cls.kind}` \| .*`{name}`.* \| {retried} \|", page, re.M), (name, cls.kind)
+            assert re.search(rf"^\| `{cls.kind}` \| .*`{name}`.* \| {retried} \|", page, re.M), (
+                name,
+                cls.kind,
+            )
 
 
 def event_classes() -> list[type[events.Event]]:
