@@ -39,7 +39,7 @@ def run_block(example: Example) -> None:
 
 
 def check_output(example: Example) -> str | None:
-    """Compare a block of output with what the block of Python before it printed; "..." stands for anything."""
+    """Compare a block of output with what the block before it printed; "..." stands for anything."""
     checker, got = doctest.OutputChecker(), example.namespace["__printed__"]
     if checker.check_output(example.parsed, got, doctest.ELLIPSIS):
         return None
