@@ -6,7 +6,6 @@ PYTHON = auto
 VENV = .venv
 DEMO_VENV = .venv-demo
 EXTRAS = dev
-MODEL =
 PYTEST =
 BENCH =
 
