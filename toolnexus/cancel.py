@@ -40,9 +40,10 @@ class CancelScope:
     True
     """
 
-    def __init__(self, timeout: float | None = None) -> None:
+    def __init__(self, timeout: float | None = None, *, parent: CancelScope | None = None) -> None:
         self.timeout = timeout
         self.deadline: float | None = None
+        self._parent = parent
         self._reason: str | None = None
         self._cancelled = False
         self._expired = False
@@ -65,7 +66,7 @@ class CancelScope:
         if self.deadline is not None and time.monotonic() >= self.deadline:
             self._expired = True
             return True
-        return False
+        return self._parent is not None and self._parent.cancelled
 
     def cancel(self, reason: str | None = None) -> None:
         """
@@ -109,10 +110,14 @@ class CancelScope:
 
     def error(self) -> ToolnexusError:
         """Return the error that the run ends with, now that the scope has ended."""
+        if self._parent is not None and self._parent.cancelled:
+            return self._parent.error()
         if self._cancelled:
             why = f": {self._reason}" if self._reason else ""
             return RunCancelledError(f"the run was cancelled{why}")
-        return RunTimeoutError(f"the run took longer than its timeout of {self.timeout:g} s")
+        what = "run" if self._parent is None else "call"
+        limit = f" of {self.timeout:g} s" if self.timeout is not None else ""
+        return RunTimeoutError(f"the {what} took longer than its timeout{limit}")
 
     def check(self) -> None:
         """
@@ -127,9 +132,26 @@ class CancelScope:
 
     def remaining(self) -> float | None:
         """Return the seconds until the deadline, never negative; None without one."""
-        if self.deadline is None:
-            return None
-        return max(0.0, self.deadline - time.monotonic())
+        outer = self._parent.remaining() if self._parent is not None else None
+        own = max(0.0, self.deadline - time.monotonic()) if self.deadline is not None else None
+        return own if outer is None else outer if own is None else min(own, outer)
+
+    @contextlib.contextmanager
+    def child(self, timeout: float | None = None) -> Iterator[CancelScope]:
+        """
+        Open a scope that ends with this one, or earlier; ending it leaves this one alone.
+
+        Args:
+            timeout: Seconds the child may take, counted from now; None for no limit of its own.
+        """
+        inner = CancelScope(timeout, parent=self)
+        if timeout is not None:
+            inner.deadline = time.monotonic() + timeout
+        take_back = self.on_cancel(inner.cancel)
+        try:
+            yield inner
+        finally:
+            take_back()
 
     def sleep(self, seconds: float) -> None:
         """

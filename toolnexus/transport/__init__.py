@@ -1,0 +1,1 @@
+"""HTTP, event streams and sockets; nothing here knows a provider."""

@@ -1,0 +1,415 @@
+"""The front door: the client, its options and what it can do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import attrs
+import requests
+
+from toolnexus.cancel import CancelScope
+from toolnexus.conversation import Conversation
+from toolnexus.errors import ConfigurationError, ToolnexusError
+from toolnexus.events import wanted
+from toolnexus.loop import drive, report_usage
+from toolnexus.options import Options, check_session, make_options
+from toolnexus.prompt import check_history, to_message
+from toolnexus.report import Reporter
+from toolnexus.results import Message, RunResult
+from toolnexus.run import Run, new_run_id
+from toolnexus.storage import Storage, check_store
+from toolnexus.stores.memory import MemoryStore
+from toolnexus.stores.locks import ConversationLocks
+from toolnexus.stream import Pump, Stream
+from toolnexus.suspension import Answer, Request
+from toolnexus.toolset import ToolSet
+from toolnexus.transport.http import Transport
+from toolnexus.transport.retry import OnError
+from toolnexus.wire import Quirks
+
+__all__ = ["Client", "create_client"]
+
+
+class Client:
+    """
+    Runs and streams agents on one endpoint.
+
+    It may be used from many threads at once, is a context manager, can be pickled, and works on
+    in a forked child. Nothing is sent before the first run.
+
+    Args:
+        base_url: The endpoint's URL; by default ``OPENAI_BASE_URL`` or ``ANTHROPIC_BASE_URL`` of the
+            environment, else the provider's own.
+        style: The dialect: "openai" or "anthropic".
+        model: The model to ask.
+        api_key: The key; by default that of the environment which belongs to the endpoint's host
+            and style (``OPENAI_API_KEY``, ``ANTHROPIC_API_KEY``, ``OPENROUTER_API_KEY``, ...). An
+            endpoint on this machine needs none.
+        headers: More headers for each request; they replace ours of the same name.
+        system_prompt: What the model is told first.
+        max_turns: The most model calls of a run.
+        retries: How often a failed model call is tried again.
+        timeout: Seconds that a whole run may take: model, tools, waiting; None for no limit.
+        connect_timeout: Seconds until there is a connection.
+        response_timeout: Seconds from then to the first byte of an answer.
+        idle_timeout: Seconds of silence within an answer.
+        store: Where conversations with an ``id`` are kept; in memory by default.
+        request_params: More keys for each request's body; None as a value takes a key out.
+        body_transform: A function that gets each request's body last; it may change it or return
+            another one.
+        session: A `requests.Session` of your own, for proxies, certificates and adapters. It is not
+            closed here. To cancel within milliseconds before the headers, too, mount a
+            `toolnexus.transport.connection.CancellableAdapter` on it.
+        queue_size: The most events that wait for a consumer; then the socket is not read on.
+        max_event_bytes: The most bytes of one event of an answer.
+        max_response_bytes: The most bytes of one answer.
+        on_bad_event: What to do with an event that is no JSON: "error" or "skip".
+        on_error: A function that gets an `ErrorInfo` and says "retry" or "fail"; ``retries`` stays
+            the limit.
+        echo_reasoning: Whether reasoning goes back to an OpenAI-style endpoint: "auto" (beside tool
+            calls of the same run), "always" or "never".
+        tool_concurrency: The most tool calls that run at once.
+        tool_timeout: Seconds that a tool call may take unless the tool says otherwise.
+        wait_for: A function that gets a `Request` of a suspended tool and returns a person's `Answer`,
+            or None where nobody answers.
+        abandon_timeout: Seconds that a full queue waits for its consumer before the run is
+            cancelled; None for ever.
+        log_content: Whether the debug log may hold prompts.
+
+    Raises:
+        ConfigurationError: An option has a wrong type or value.
+
+    >>> Client(base_url="http://localhost:1234/v1", model="m", api_key="sk-secret")
+    Client(base_url='http://localhost:1234/v1', style='openai', model='m')
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        style: str = "openai",
+        model: str,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        system_prompt: str | None = None,
+        max_turns: int = 10,
+        retries: int = 2,
+        timeout: float | None = None,
+        connect_timeout: float = 10.0,
+        response_timeout: float = 600.0,
+        idle_timeout: float = 120.0,
+        store: Any = None,
+        request_params: Mapping[str, Any] | None = None,
+        body_transform: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+        session: requests.Session | None = None,
+        queue_size: int = 256,
+        max_event_bytes: int = 16 * 2**20,
+        max_response_bytes: int = 256 * 2**20,
+        on_bad_event: str = "error",
+        on_error: OnError | None = None,
+        echo_reasoning: str = "auto",
+        tool_concurrency: int = 8,
+        tool_timeout: float | None = None,
+        wait_for: Callable[[Request], Answer | None] | None = None,
+        abandon_timeout: float | None = None,
+        log_content: bool = False,
+    ) -> None:
+        self._options: Options = make_options(
+            base_url=base_url,
+            style=style,
+            model=model,
+            api_key=api_key,
+            headers=headers,
+            system_prompt=system_prompt,
+            max_turns=max_turns,
+            retries=retries,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            response_timeout=response_timeout,
+            idle_timeout=idle_timeout,
+            request_params=request_params,
+            body_transform=body_transform,
+            queue_size=queue_size,
+            max_event_bytes=max_event_bytes,
+            max_response_bytes=max_response_bytes,
+            on_bad_event=on_bad_event,
+            on_error=on_error,
+            echo_reasoning=echo_reasoning,
+            tool_concurrency=tool_concurrency,
+            tool_timeout=tool_timeout,
+            wait_for=wait_for,
+            abandon_timeout=abandon_timeout,
+            log_content=log_content,
+        )
+        self._user_session = check_session(session)
+        self._store = MemoryStore() if store is None else check_store(store)
+        self._open()
+
+    def _open(self) -> None:
+        options = self._options
+        self._transport = Transport(self._user_session, options.timeouts, options.limits)
+        self._locks = ConversationLocks()
+        self._quirks = Quirks()
+
+    def __repr__(self) -> str:
+        options = self._options
+        url = options.base_url.partition("?")[0]
+        return f"Client(base_url={url!r}, style={options.style!r}, model={options.model!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_user_session": self._user_session, "_store": self._store}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the idle connections. Running streams go on, and the client can be used again."""
+        self._transport.close()
+
+    @property
+    def conversation_store(self) -> Any:
+        """The store of the conversations with an ``id``."""
+        return self._store
+
+    # -- running -----------------------------------------------------------------------------
+
+    def run(
+        self,
+        prompt: Any,
+        tools: Any = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word of the reference
+        history: Iterable[Message] | None = None,
+        deps: Any = None,
+        scope: CancelScope | None = None,
+        **overrides: Any,
+    ) -> RunResult:
+        """
+        Run an agent to its end, in this thread.
+
+        Args:
+            prompt: A text, or a list of texts, `Image` and `File` parts.
+            tools: Tools and functions, or a toolkit.
+            id: A conversation of the store: loaded before, saved after a run that finished.
+            history: Messages that come before the prompt, instead of an ``id``.
+            deps: An object of yours for the tools, as ``ctx.deps``.
+            scope: What can cancel the run from another thread.
+            overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
+
+        Returns:
+            The result.
+
+        Raises:
+            ToolnexusError: The run failed; ``partial`` holds what it had reached.
+        """
+        run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
+        run.streaming = False
+        try:
+            return self._drive(run, storage, threading.get_ident())
+        except BaseException:
+            run.scope.cancel()  # tells tools that are still running
+            raise
+
+    def stream(
+        self,
+        prompt: Any,
+        tools: Any = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word of the reference
+        history: Iterable[Message] | None = None,
+        deps: Any = None,
+        scope: CancelScope | None = None,
+        channels: Iterable[str] | None = None,
+        keep_events: bool = False,
+        retry_after_output: bool = False,
+        model_stream: bool = True,
+        **overrides: Any,
+    ) -> Stream:
+        """
+        Run an agent in the background and iterate over what happens.
+
+        Nothing is sent before the first ``next()``.
+
+        Args:
+            prompt: A text, or a list of texts, `Image` and `File` parts.
+            tools: Tools and functions, or a toolkit.
+            id: A conversation of the store: loaded before, saved after a run that finished.
+            history: Messages that come before the prompt, instead of an ``id``.
+            deps: An object of yours for the tools, as ``ctx.deps``.
+            scope: What can cancel the run, beside the stream itself.
+            channels: The channels to report, such as "messages" or "tools"; None for the default set.
+            keep_events: Whether to keep what was yielded in ``stream.events``.
+            retry_after_output: Whether a model call that fails after text went out is tried again; an
+                `AttemptFailed` then says which text is void.
+            model_stream: Whether to ask the endpoint for streams; if not, texts come whole.
+            overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
+
+        Returns:
+            The stream, which ends with exactly one `Done` or `Error`.
+
+        Raises:
+            ToolnexusError: Something that can be known before anything is sent: a wrong argument, a
+                store that cannot be read.
+        """
+        wants = wanted(channels)
+        run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
+        run.streaming = model_stream
+        run.retry_after_output = retry_after_output
+        creator = threading.get_ident()
+
+        def work(pump: Pump) -> RunResult:
+            pump.reached = run.partial
+            run.reporter = Reporter(run.run_id, wants, pump)
+            owner = pump.consumer.ident if pump.consumer is not None else None
+            return self._drive(run, storage, owner or creator, pump)
+
+        pump = Pump(
+            run.run_id,
+            run.scope,
+            work,
+            queue_size=run.options.queue_size,
+            abandon_timeout=run.options.abandon_timeout,
+        )
+        return Stream(pump, keep_events=keep_events)
+
+    def ask(
+        self,
+        prompt: Any,
+        tools: Any = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the word of the reference
+        on_text: Callable[[str], object] | None = None,
+        **options: Any,
+    ) -> RunResult:
+        """
+        Run an agent to its end; with ``on_text`` its text is handed out while it arrives.
+
+        Args:
+            prompt: A text, or a list of texts, `Image` and `File` parts.
+            tools: Tools and functions, or a toolkit.
+            id: A conversation of the store.
+            on_text: A function that gets each piece of the text.
+            options: What `run`, or with ``on_text`` `stream`, takes besides.
+
+        Returns:
+            The result.
+
+        Raises:
+            ToolnexusError: The run failed; ``partial`` holds what it had reached.
+        """
+        if on_text is None:
+            return self.run(prompt, tools, id=id, **options)
+        with self.stream(prompt, tools, id=id, **options) as stream:
+            for delta in stream.text_deltas():
+                on_text(delta)
+            return stream.result()
+
+    def conversation(self, tools: Any = None, *, id: str | None = None) -> Conversation:  # noqa: A002
+        """
+        Begin a conversation that remembers.
+
+        Args:
+            tools: The tools for every message.
+            id: A conversation of the store to go on with; by default one that only this object knows.
+        """
+        return Conversation(self, tools, id=id)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _prepare(
+        self,
+        prompt: Any,
+        tools: Any,
+        id: str | None,  # noqa: A002
+        history: Iterable[Message] | None,
+        deps: Any,
+        scope: CancelScope | None,
+        overrides: dict[str, Any],
+    ) -> tuple[Run, Storage | None]:
+        """Check everything that can be known before anything is sent."""
+        options = _overridden(self._options, overrides)
+        options.key()
+        if id is not None and history is not None:
+            raise ConfigurationError("give an id or a history, not both")
+        storage = None
+        messages = check_history(history) if history is not None else []
+        if id is not None:
+            storage = Storage(self._store, id)
+            storage.load()  # a store that cannot be read is known now
+        if prompt is not None or not messages:
+            messages.append(to_message(prompt))
+        run_id = new_run_id()
+        scope = CancelScope() if scope is None else scope
+        if not isinstance(scope, CancelScope):
+            raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
+        if options.timeout is not None and scope.timeout is None:
+            scope.timeout = options.timeout
+        run = Run(
+            options=options,
+            transport=self._transport,
+            quirks=self._quirks,
+            tools=ToolSet(tools),
+            messages=messages,
+            scope=scope,
+            reporter=Reporter(run_id),
+            deps=deps,
+            id=id,
+            run_id=run_id,
+        )
+        return run, storage
+
+    def _drive(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None = None) -> RunResult:
+        """Drive a run to its end, and save it."""
+        try:
+            with run.scope.running():
+                if storage is None:
+                    result = drive(run)
+                else:
+                    with self._locks.hold(storage.id, run.scope, owner):
+                        run.messages = [*storage.load(), *run.messages]
+                        result = drive(run)
+                        if pump is not None:
+                            pump.committing = True
+                        storage.save(result)
+        except ToolnexusError:
+            raise
+        except Exception as error:
+            wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
+            raise wrapped from error
+        report_usage(run, result)
+        return result
+
+
+def create_client(base_url: str | None = None, **options: Any) -> Client:
+    """
+    Make a `Client`; the arguments are the same.
+
+    Raises:
+        ConfigurationError: An option has a wrong type or value.
+    """
+    return Client(base_url, **options)
+
+
+_OVERRIDES = ("model", "system_prompt", "max_turns", "timeout")
+
+
+def _overridden(options: Options, overrides: dict[str, Any]) -> Options:
+    """Return the options with those that are given for one run."""
+    if not overrides:
+        return options
+    unknown = [name for name in overrides if name not in _OVERRIDES]
+    if unknown:
+        raise ConfigurationError(f"unknown argument {unknown[0]!r}; for one run there are {', '.join(_OVERRIDES)}")
+    return attrs.evolve(options, **overrides)

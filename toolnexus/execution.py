@@ -1,0 +1,234 @@
+"""
+Running the tool calls of one turn: side by side, bounded, each in a thread that can be left behind.
+
+Only the loop's own thread reports and records; the tool threads send it what happens through a
+bounded queue.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from toolnexus.abandon import start_thread
+from toolnexus.cancel import POLL, CancelScope
+from toolnexus.chunks import ToolRequest
+from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
+from toolnexus.merge import PROVIDER_KEY
+from toolnexus.results import Message, ToolCallRecord
+from toolnexus.run import Run
+from toolnexus.suspension import Answer, pending_of
+from toolnexus.tools.base import Context, Tool, ToolResult
+
+__all__ = ["Outcome", "record", "run_calls", "run_one"]
+
+#: How many messages of running tools may wait for the loop.
+_MESSAGES = 64
+
+
+@attrs.define
+class Outcome:
+    """A call with its result."""
+
+    request: ToolRequest
+    result: ToolResult
+
+
+@attrs.define
+class _Job:
+    """A call that is to run, or runs."""
+
+    position: int
+    request: ToolRequest
+    tool: Tool
+    answer: Answer | None = None
+    scope: CancelScope | None = None
+    close: Callable[[], None] = lambda: None
+
+
+class _Turn:
+    """The calls of one turn, while they run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.messages: queue.Queue[tuple[_Job, str, Any]] = queue.Queue(_MESSAGES)
+        self.running: dict[int, _Job] = {}
+        self.results: dict[int, ToolResult] = {}
+
+    def drive(self, jobs: list[_Job]) -> None:
+        """Run the jobs in order, as many at a time as is allowed, and report what happens."""
+        waiting = list(jobs)
+        try:
+            while waiting or self.running:
+                while waiting and self._may_start(waiting[0]):
+                    self._start(waiting.pop(0))
+                self._take()
+                self._time_out()
+        finally:
+            # Whoever is still running when we leave is told to stop, and left behind.
+            for job in self.running.values():
+                if job.scope is not None:
+                    job.scope.cancel()
+                job.close()
+
+    def _may_start(self, job: _Job) -> bool:
+        if not self.running:
+            return True
+        if len(self.running) >= self.run.options.tool_concurrency:
+            return False
+        return job.tool.parallel and all(other.tool.parallel for other in self.running.values())
+
+    def _start(self, job: _Job) -> None:
+        run = self.run
+        self.run.scope.check()
+        limit = job.tool.timeout if job.tool.timeout is not None else run.options.tool_timeout
+        child = run.scope.child(limit)
+        job.scope = child.__enter__()
+        job.close = lambda: child.__exit__(None, None, None)
+        self.running[job.position] = job
+        run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
+        run.reporter.flush()
+        context = Context(
+            run_id=run.run_id,
+            call_id=job.request.id,
+            tool_name=job.request.name,
+            turn=run.turns,
+            deps=run.deps,
+            scope=job.scope,
+            answer=job.answer,
+            emit=lambda kind, payload: self._tell(job, kind, payload),
+        )
+        start_thread(lambda: self._run(job, context), f"tool-{job.request.name}")
+
+    def _run(self, job: _Job, context: Context) -> None:
+        """In the tool's thread: run it and send the result, whatever happens."""
+        from toolnexus.tools.execute import execute_tool
+
+        try:
+            result = execute_tool(job.tool, dict(job.request.args or {}), context)
+        except BaseException as error:  # noqa: BLE001 - nothing a tool does may end the run
+            result = ToolResult.error(f"{type(error).__name__}: {error}")
+        self._tell(job, "result", result)
+
+    def _tell(self, job: _Job, kind: str, payload: Any) -> None:
+        """In the tool's thread: send a message to the loop, waiting while it has no room for it."""
+        assert job.scope is not None
+        while not job.scope.cancelled or kind == "result":
+            try:
+                self.messages.put((job, kind, payload), timeout=POLL)
+                return
+            except queue.Full:
+                if job.position not in self.running:
+                    return
+
+    def _take(self) -> None:
+        """Wait a moment for a message and deal with it."""
+        try:
+            job, kind, payload = self.messages.get(timeout=POLL)
+        except queue.Empty:
+            self.run.scope.check()
+            return
+        if job.position not in self.running:
+            return  # it was given up on meanwhile
+        request, reporter = job.request, self.run.reporter
+        if kind == "result":
+            self._finish(job, payload)
+        elif kind == "output":
+            reporter.send(ToolOutput, request.id, request.name, str(payload))
+        else:
+            reporter.send(Custom, payload)
+        if self.messages.empty():
+            reporter.flush()
+
+    def _time_out(self) -> None:
+        for job in list(self.running.values()):
+            scope = job.scope
+            if scope is not None and scope.deadline is not None and time.monotonic() >= scope.deadline:
+                scope.expire()
+                limit = scope.timeout or 0
+                self._finish(job, ToolResult.error(f"{job.request.name}: timed out after {limit:g} s"))
+
+    def _finish(self, job: _Job, result: ToolResult) -> None:
+        del self.running[job.position]
+        job.close()
+        self.results[job.position] = result
+        if pending_of(result) is None:
+            report_finished(self.run, job.request, result)
+
+
+def report_finished(run: Run, request: ToolRequest, result: ToolResult) -> None:
+    """Report that a call has its result."""
+    run.reporter.send(ToolFinished, request.id, request.name, result.output, result.is_error)
+    run.reporter.flush()
+
+
+def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:
+    """
+    Run the calls of a turn.
+
+    Returns:
+        Their results in call order; a suspended call's result holds its request.
+
+    Raises:
+        RunCancelledError: The run was cancelled meanwhile.
+        RunTimeoutError: The run's time was up meanwhile.
+    """
+    turn = _Turn(run)
+    run.reporter.at("tools", run.turns)
+    jobs: list[_Job] = []
+    for position, request in enumerate(requests):
+        refusal = _refused(run, request)
+        if refusal is not None:
+            if request.args is not None:
+                run.reporter.send(ToolCall, request.id, request.name, request.args)
+            turn.results[position] = refusal
+            report_finished(run, request, refusal)
+            continue
+        tool = run.tools.get(request.name)
+        assert tool is not None
+        jobs.append(_Job(position, request, tool))
+    turn.drive(jobs)
+    return [Outcome(request, turn.results[i]) for i, request in enumerate(requests)]
+
+
+def run_one(run: Run, request: ToolRequest, answer: Answer) -> ToolResult:
+    """Run a suspended call again, now that there is an answer."""
+    tool = run.tools.get(request.name)
+    assert tool is not None
+    turn = _Turn(run)
+    turn.drive([_Job(0, request, tool, answer)])
+    return turn.results[0]
+
+
+def _refused(run: Run, request: ToolRequest) -> ToolResult | None:
+    """Return the result of a call that cannot run, or None."""
+    tool = run.tools.get(request.name)
+    if tool is None:
+        names = ", ".join(run.tools.names) or "none"
+        return ToolResult.error(f"Unknown tool: {request.name}. Available tools: {names}")
+    if request.args is None:
+        return ToolResult.error(f"{request.name}: {request.error}")
+    return None
+
+
+def record(run: Run, outcome: Outcome) -> None:
+    """Write a call's result into the transcript and the run's record."""
+    request, result = outcome.request, outcome.result
+    metadata = {k: v for k, v in result.metadata.items() if k != "pending"}
+    run.calls.append(
+        ToolCallRecord(request.id, request.name, request.args, result.output, result.is_error, metadata)
+    )
+    content: Any = result.output
+    if result.content:
+        content = [{"type": "text", "text": result.output}] if result.output else []
+        content += [part.to_part() for part in result.content]
+    message: Message = {"role": "tool", "tool_call_id": request.id, "content": content}
+    if result.is_error:
+        message[PROVIDER_KEY] = {"is_error": True}
+    run.messages.append(message)
+
+

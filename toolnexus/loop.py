@@ -1,0 +1,83 @@
+"""
+The agent loop: ask the model, run the tools it asks for, until it has answered.
+
+It knows turns, tools and limits; no provider, no thread, no queue. `run()` drives it as it is,
+`stream()` drives the same in a thread.
+"""
+
+from __future__ import annotations
+
+from toolnexus.approval import settle
+from toolnexus.attempts import call_model
+from toolnexus.chunks import Reply
+from toolnexus.errors import ToolnexusError
+from toolnexus.events import Message, UsageReport
+from toolnexus.execution import Outcome, record, run_calls
+from toolnexus.results import RunResult
+from toolnexus.run import Run
+from toolnexus.tools.base import ToolResult
+
+__all__ = ["drive"]
+
+#: With these the answer was cut: a call in it may be cut, too, and so none of them runs.
+_CUT = ("length", "content_filter")
+
+
+def drive(run: Run) -> RunResult:
+    """
+    Drive a run to its end.
+
+    Returns:
+        What it reached.
+
+    Raises:
+        ToolnexusError: It failed; ``partial`` holds what it had reached.
+    """
+    try:
+        result = _turns(run)
+        run.scope.check()
+    except ToolnexusError as error:
+        error.partial = run.partial()
+        raise
+    return result
+
+
+def report_usage(run: Run, result: RunResult) -> None:
+    """Report the run's total, which comes right before its end."""
+    run.reporter.at("", run.turns)
+    run.reporter.send(UsageReport, result.usage)
+
+
+def _turns(run: Run) -> RunResult:
+    for _ in range(run.options.max_turns):
+        run.scope.check()
+        reply = call_model(run)
+        run.take(reply)
+        cut = reply.finish_reason in _CUT and (bool(reply.calls) or reply.finish_reason == "length")
+        run.reporter.send(Message, reply.message, not cut)
+        if cut:
+            _leave_out(run, reply)
+            return run.result("incomplete", reply.finish_reason)
+        if reply.calls:
+            if not _run_tools(run, reply):
+                return run.result("pending")
+        elif reply.finish_reason != "pause":
+            return run.result()
+    return run.result("incomplete", "max_turns")
+
+
+def _run_tools(run: Run, reply: Reply) -> bool:
+    """Run the calls of an answer; tell whether all of them have a result."""
+    outcomes = run_calls(run, reply.calls)
+    settled = [settle(run, outcome) for outcome in outcomes]
+    for outcome, done in zip(outcomes, settled, strict=True):
+        if done:
+            record(run, outcome)
+    return all(settled)
+
+
+def _leave_out(run: Run, reply: Reply) -> None:
+    """Give the calls of a cut answer a result that says so, for the transcript's balance."""
+    why = "by the length limit" if reply.finish_reason == "length" else "by the content filter"
+    for call in reply.calls:
+        record(run, Outcome(call, ToolResult.error(f"{call.name}: not run, the answer was cut {why}")))

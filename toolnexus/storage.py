@@ -1,0 +1,80 @@
+"""A run on a stored conversation: loaded before, saved whole after, under a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toolnexus.errors import ConfigurationError, StoreError, ToolnexusError
+from toolnexus.prompt import check_history
+from toolnexus.results import Message, RunResult
+
+__all__ = ["Storage", "check_store"]
+
+
+def check_store(store: Any) -> Any:
+    """
+    Return the store, if it has the two methods that a store needs.
+
+    Raises:
+        ConfigurationError: It has not.
+    """
+    if not callable(getattr(store, "get", None)) or not callable(getattr(store, "save", None)):
+        raise ConfigurationError(f"store must have the methods get and save; {type(store).__name__} has not")
+    return store
+
+
+class Storage:
+    """
+    One conversation in a store, for the time of one run.
+
+    Args:
+        store: Any store; one with versions notices a lost update.
+        id: The conversation's id.
+    """
+
+    def __init__(self, store: Any, id: str) -> None:  # noqa: A002
+        self.store = store
+        self.id = id
+        self._version: int | None = None
+        self._versioned = callable(getattr(store, "load", None))
+
+    def load(self) -> list[Message]:
+        """
+        Return the messages, none for a new conversation.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        if self._versioned:
+            messages, self._version = self._call("read", lambda: self.store.load(self.id))
+        else:
+            messages = self._call("read", lambda: self.store.get(self.id))
+        try:
+            return check_history(messages or [])
+        except ConfigurationError as error:
+            raise StoreError(f"conversation {self.id!r} is damaged: {error}") from error
+
+    def save(self, result: RunResult) -> None:
+        """
+        Save the messages of a result.
+
+        Raises:
+            StoreError: They cannot be written; ``partial`` holds the result, so that nothing is lost.
+        """
+        try:
+            if self._versioned:
+                self._call("save", lambda: self.store.save(self.id, result.messages, expected=self._version))
+            else:
+                self._call("save", lambda: self.store.save(self.id, result.messages))
+        except ToolnexusError as error:
+            error.partial = result
+            raise
+
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except ToolnexusError:
+            raise
+        except Exception as error:
+            raise StoreError(f"cannot {what} conversation {self.id!r}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,404 @@
+"""
+What the caller of `stream()` holds, and the pump: the thread that drives the loop for it.
+
+The pump holds no reference to the `Stream`. So a stream that nobody holds any more is collected,
+its finalizer cancels the run, and the pump ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from toolnexus.abandon import start_thread
+from toolnexus.cancel import POLL, CancelScope
+from toolnexus.errors import StreamConsumedError, StreamThreadError, ToolnexusError
+from toolnexus.events import AttemptFailed, Done, Error, Event, Text
+from toolnexus.results import RunResult
+
+__all__ = ["Pump", "Stream"]
+
+_log = logging.getLogger("toolnexus")
+
+#: The most events that travel as one item.
+_BATCH = 32
+
+#: How long events may be kept back while more are on their way, in seconds.
+_MAX_AGE = 0.005
+
+#: How long the consumer waits for the pump's own last word after a cancel, in seconds.
+_GRACE = 0.05
+
+
+class _EventQueue(queue.Queue[list[Event]]):
+    """A queue of lists of events that counts the events: its bound is on them."""
+
+    def _init(self, maxsize: int) -> None:
+        self.queue: deque[list[Event]] = deque()
+        self._count = 0
+
+    def _qsize(self) -> int:
+        return self._count
+
+    def _put(self, item: list[Event]) -> None:
+        self.queue.append(item)
+        self._count += len(item)
+
+    def _get(self) -> list[Event]:
+        item = self.queue.popleft()
+        self._count -= len(item)
+        return item
+
+
+class Pump:
+    """
+    Drives a run in a thread and puts its events into a bounded queue.
+
+    Args:
+        run_id: The run's id.
+        scope: What ends the run.
+        work: Drives the run and returns its result; gets the pump to put events into.
+        queue_size: The most events that wait for the consumer.
+        abandon_timeout: Seconds that a full queue may wait for a consumer; None for ever.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        scope: CancelScope,
+        work: Callable[[Pump], RunResult],
+        *,
+        queue_size: int,
+        abandon_timeout: float | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.scope = scope
+        self.thread: threading.Thread | None = None
+        #: The thread that iterates; when it dies the run has nobody to tell.
+        self.consumer: threading.Thread | None = None
+        #: Set while the result is being saved: then even a cancel waits for the outcome.
+        self.committing = False
+        #: What the run had reached, for a terminal item that the consumer has to make itself.
+        self.reached: Callable[[], RunResult] | None = None
+        self._work = work
+        self._queue = _EventQueue(queue_size)
+        self._batch: list[Event] = []
+        self._limit = min(_BATCH, queue_size)
+        self._oldest = 0.0
+        self._abandon_timeout = abandon_timeout
+
+    # -- in the pump's thread ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread = start_thread(self._main, f"pump-{self.run_id}")
+
+    def _main(self) -> None:
+        terminal: Event
+        try:
+            terminal = Done(self._work(self))
+        except ToolnexusError as error:
+            terminal = Error(error)
+        except BaseException as error:  # noqa: BLE001 - a stream ends with a terminal item, whatever happens
+            terminal = Error(_wrapped(error))
+        self._work = _no_work  # lets go of what the run held
+        if isinstance(terminal, Error):
+            self.scope.cancel()  # an abandoned scope has told nobody yet
+        with contextlib.suppress(ToolnexusError):
+            self._end(terminal)
+
+    def _end(self, terminal: Event) -> None:
+        """Hand on what is left, then the terminal item; a full queue does not keep it back."""
+        batch, self._batch = [*self._batch, terminal], []
+        while True:
+            try:
+                self._queue.put(batch, timeout=POLL)
+                return
+            except queue.Full:
+                if self.scope.cancelled or self._nobody_comes():
+                    self._force(terminal)
+                    return
+
+    def _force(self, terminal: Event) -> None:
+        """Put the terminal item past the bound, once."""
+        with self._queue.not_empty:
+            self._queue._put([terminal])  # noqa: SLF001 - our own subclass's hook
+            self._queue.unfinished_tasks += 1
+            self._queue.not_empty.notify()
+
+    def put(self, event: Event) -> None:
+        """Take an event."""
+        batch = self._batch
+        if not batch:
+            self._oldest = time.monotonic()
+        batch.append(event)
+        if len(batch) >= self._limit:
+            self.flush()
+
+    def before_wait(self, ready: Callable[[], bool]) -> None:
+        """Hand on before a wait, but not while bytes keep coming: one item for many events is cheaper."""
+        if self._batch and (time.monotonic() - self._oldest > _MAX_AGE or not ready()):
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on what was taken, waiting while the queue is full."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        waited_since = time.monotonic()
+        while True:
+            try:
+                self._queue.put(batch, timeout=POLL)
+                return
+            except queue.Full:
+                self.scope.check()
+                self._check_consumer(waited_since)
+
+    def _check_consumer(self, waited_since: float) -> None:
+        limit = self._abandon_timeout
+        if self._nobody_comes():
+            self.scope.cancel("the thread that read the stream has ended")
+        elif limit is not None and time.monotonic() - waited_since > limit:
+            self.scope.cancel(f"nobody read the stream for abandon_timeout={limit:g} s")
+        self.scope.check()
+
+    def _nobody_comes(self) -> bool:
+        return self.consumer is not None and not self.consumer.is_alive()
+
+    # -- in the consumer's thread ------------------------------------------------------------
+
+    def take(self) -> list[Event] | None:
+        """Return the next events, or None when the scope has ended and the pump is silent."""
+        ended_at: float | None = None
+        while True:
+            try:
+                return self._queue.get(timeout=POLL if ended_at is not None else 0.25)
+            except queue.Empty:
+                if not self.scope.cancelled or self.committing:
+                    continue
+                if ended_at is None:
+                    ended_at = time.monotonic()
+                elif time.monotonic() - ended_at > _GRACE:
+                    return None
+
+    def last_word(self) -> Event | None:
+        """Return the pump's terminal item if it is there already, past all that stands before it."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                for event in self._queue.get_nowait():
+                    if isinstance(event, (Done, Error)):
+                        return event
+        return None
+
+
+def _no_work(pump: Pump) -> RunResult:
+    raise AssertionError("a pump runs once")
+
+
+def _wrapped(error: BaseException) -> ToolnexusError:
+    wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _let_go(pump: Pump, ending: list[Error]) -> None:
+    """The finalizer of a stream: cancels without a lock, and speaks for an error nobody looked at."""
+    pump.scope.abandon()
+    for error in ending:
+        if not error.looked_at:
+            _log.error("%s ended with an error that nobody looked at: %s", pump.run_id, error.peek().describe())
+
+
+class Stream:
+    """
+    The events of a run, as a plain iterator.
+
+    It ends with exactly one `Done` or `Error`. It can be iterated once, by one thread. Leaving the
+    loop early, `close()`, a ``with`` block's end, Ctrl-C or dropping the last reference cancels
+    the run.
+
+    Args:
+        pump: What drives the run.
+        keep_events: Whether to keep what was yielded in ``events``.
+    """
+
+    def __init__(self, pump: Pump, *, keep_events: bool = False) -> None:
+        self._pump = pump
+        self._batch: Iterator[Event] = iter(())
+        self._owner: int | None = None
+        self._text: list[str] = []
+        self._terminal: Event | None = None
+        self._closed = False
+        self._ending: list[Error] = []
+        #: The events so far, if they were asked for; else None.
+        self.events: list[Event] | None = [] if keep_events else None
+        self._lock = threading.Lock()  # guards the start of the pump
+        self._finalizer = weakref.finalize(self, _let_go, pump, self._ending)
+        self._finalizer.atexit = False
+
+    def __repr__(self) -> str:
+        if self._terminal is not None:
+            state = self._terminal.type
+        else:
+            state = "closed" if self._closed else "running" if self._pump.thread else "not started"
+        return f"<Stream {self.run_id} {state}>"
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._pump.run_id
+
+    @property
+    def text(self) -> str:
+        """The text so far, without that of attempts that failed."""
+        return "".join(self._text)
+
+    @property
+    def scope(self) -> CancelScope:
+        """What cancels the run."""
+        return self._pump.scope
+
+    def start(self) -> Stream:
+        """Start the run now instead of at the first ``next()``; returns the stream itself."""
+        with self._lock:
+            if self._pump.thread is None and not self._closed:
+                self._pump.start()
+        return self
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            event = next(self._batch)
+        except StopIteration:
+            event = self._refill()
+        if type(event) is Text:
+            self._text.append(event.delta)
+        elif isinstance(event, (Done, Error, AttemptFailed)):
+            self._note(event)
+        if self.events is not None:
+            self.events.append(event)
+        return event
+
+    def _refill(self) -> Event:
+        """Wait for the next events and return the first."""
+        if self._terminal is not None:
+            raise StopIteration
+        self._check_thread()
+        if not self._closed:
+            self.start()
+        try:
+            batch = None if self._closed else self._pump.take()
+        except BaseException:
+            self.cancel("the consumer was interrupted")
+            raise
+        if batch is None:
+            return self._own_ending()
+        self._batch = iter(batch)
+        return next(self._batch)
+
+    def _check_thread(self) -> None:
+        me = threading.get_ident()
+        if self._owner is None:
+            self._owner = me
+            self._pump.consumer = threading.current_thread()
+        elif self._owner != me:
+            raise StreamThreadError("another thread iterates this stream; one stream belongs to one thread")
+
+    def _own_ending(self) -> Event:
+        """Make the terminal item here, because the pump cannot or need not be waited for."""
+        ready = self._pump.last_word()
+        if ready is not None:
+            return ready
+        error = self._pump.scope.error()
+        reached = self._pump.reached
+        error.partial = reached() if reached is not None else RunResult(status="incomplete", text=self.text)
+        return Error(error)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, AttemptFailed):
+            joined = self.text
+            self._text = [joined.removesuffix(event.text)]
+            return
+        self._terminal = event
+        self._batch = iter(())
+        if isinstance(event, Error):
+            self._ending.append(event)
+        if self._pump.thread is not None and not self._closed:
+            self._pump.thread.join(_GRACE)
+
+    def cancel(self, reason: str | None = None) -> None:
+        """
+        Cancel the run, from any thread. The iteration then ends with an `Error`.
+
+        Args:
+            reason: A word for the error message.
+        """
+        if self._terminal is None:
+            self._pump.scope.cancel(reason)
+
+    def close(self) -> None:
+        """Cancel the run if it is not over, and drop what was not read. Safe from any thread, and twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._terminal is None:
+            self._pump.scope.cancel("the stream was closed")
+            self._batch = iter(())
+        thread = self._pump.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_GRACE * 2)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def result(self) -> RunResult:
+        """
+        Read the stream to its end.
+
+        Returns:
+            The run's result.
+
+        Raises:
+            ToolnexusError: The error that the run ended with; ``partial`` holds what it had reached.
+        """
+        for _ in self:
+            pass
+        return self._outcome()
+
+    def text_deltas(self) -> Iterator[str]:
+        """
+        Yield the pieces of the text only.
+
+        Raises:
+            ToolnexusError: The error that the run ended with, after the text that came before it.
+        """
+        if self._terminal is not None and self._owner is not None and not self._text:
+            self._outcome()
+        for event in self:
+            if isinstance(event, Text):
+                yield event.delta
+        self._outcome()
+
+    def _outcome(self) -> RunResult:
+        terminal = self._terminal
+        if isinstance(terminal, Done):
+            return terminal.result
+        if isinstance(terminal, Error):
+            raise terminal.error
+        raise StreamConsumedError("the stream has no terminal item")
+
+

@@ -1,0 +1,73 @@
+"""The tools of one run: looked up by name, declared to the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from toolnexus.errors import ConfigurationError
+from toolnexus.tools.base import Tool
+
+__all__ = ["ToolSet"]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class ToolSet:
+    """
+    The tools that a run may use.
+
+    Args:
+        tools: A toolkit, or tools and functions; None for none.
+
+    Raises:
+        ConfigurationError: Something is no tool, a name is not valid, or two tools share one.
+    """
+
+    def __init__(self, tools: Any = None) -> None:
+        self.source = tools
+        self._tools: dict[str, Tool] = {}
+        for tool in _listed(tools):
+            if not _NAME.fullmatch(tool.name):
+                raise ConfigurationError(
+                    f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
+                )
+            if tool.name in self._tools:
+                raise ConfigurationError(f"two tools are named {tool.name!r}")
+            self._tools[tool.name] = tool
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of that name, or None."""
+        return self._tools.get(name)
+
+    @property
+    def all(self) -> list[Tool]:
+        """The tools in order."""
+        return list(self._tools.values())
+
+    @property
+    def names(self) -> list[str]:
+        """Their names in order."""
+        return list(self._tools)
+
+    def prompt(self) -> str | None:
+        """Return what the toolkit adds to the system prompt, or None."""
+        prompt = getattr(self.source, "skills_prompt", None)
+        return (prompt() or None) if callable(prompt) else None
+
+
+def _listed(tools: Any) -> list[Tool]:
+    if tools is None:
+        return []
+    listed = getattr(tools, "tools", tools)
+    if callable(listed) and not isinstance(listed, Iterable):
+        listed = listed() if listed is not tools else [listed]
+    if isinstance(listed, (Tool, str, bytes, dict)) or not isinstance(listed, Iterable):
+        listed = [listed]
+    from toolnexus.tools.functions import as_tool
+
+    return [item if isinstance(item, Tool) else as_tool(item) for item in listed]

@@ -1,0 +1,272 @@
+"""
+Connections that hand their socket to whoever may have to shut it.
+
+`Response.close()` from another thread waits for the reader; shutting the socket does not. The
+socket that is handed out is a duplicate made before the connection is made, because a TLS
+handshake takes the original away, and because it must work in every phase: connecting,
+handshake, proxy, headers, body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.poolmanager import PoolManager
+from urllib3.util.wait import wait_for_write
+
+from toolnexus.abandon import call_abandonable
+
+if TYPE_CHECKING:
+    from toolnexus.cancel import CancelScope
+
+__all__ = ["CancellableAdapter", "Lease", "leasing"]
+
+#: How long one wait for a connection lasts before the scope is looked at.
+_SLICE = 0.02
+
+#: How many idle connections to one host are kept.
+_KEPT = 100
+
+
+class Lease:
+    """
+    The connections that one exchange uses, tied to its cancel scope.
+
+    Args:
+        scope: The scope whose end shuts them.
+    """
+
+    def __init__(self, scope: CancelScope) -> None:
+        self.scope = scope
+        self.sock: Any = None
+        self._taken: list[_Handing] = []
+
+    def take(self, connection: _Handing) -> None:
+        """Tie a connection to this exchange."""
+        if connection not in self._taken:
+            self._taken.append(connection)
+            connection.lease = self
+            if connection.handle is not None:
+                self.scope.attach(connection.handle)
+        self.sock = connection.sock
+
+    def release(self, connection: _Handing) -> None:
+        """Let a connection go: from here on it may serve another exchange."""
+        if connection not in self._taken:
+            return
+        self._taken.remove(connection)
+        if connection.handle is not None:
+            self.scope.detach(connection.handle)
+        connection.lease = None
+        if connection.sock is None:
+            connection.drop_handle()
+
+    def end(self) -> None:
+        """Let all connections go."""
+        for connection in list(self._taken):
+            self.release(connection)
+        self.sock = None
+
+
+class _Current(threading.local):
+    lease: Lease | None = None
+
+
+_current = _Current()
+
+
+@contextlib.contextmanager
+def leasing(lease: Lease) -> Any:
+    """Let the connections that this thread opens or takes from a pool go to a lease."""
+    before, _current.lease = _current.lease, lease
+    try:
+        yield lease
+    finally:
+        _current.lease = before
+
+
+class _Handing:
+    """What both kinds of connection add to urllib3's."""
+
+    # A debug level set on http.client's class would print the headers, the key among them.
+    debuglevel = 0
+
+    sock: Any
+    host: str
+    port: int
+    timeout: Any
+    source_address: Any
+    socket_options: Any
+    _dns_host: str
+
+    lease: Lease | None = None
+    handle: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        lease = _current.lease
+        if lease is None:
+            return super()._new_conn()  # type: ignore[misc, no-any-return]
+        try:
+            sock = self._connect_any(lease)
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error  # type: ignore[arg-type]
+        except TimeoutError as error:
+            raise ConnectTimeoutError(
+                self, f"Connection to {self.host} timed out. (connect timeout={self.timeout})"
+            ) from error
+        except OSError as error:
+            raise NewConnectionError(self, f"Failed to establish a new connection: {error}") from error  # type: ignore[arg-type]
+        sys.audit("http.client.connect", self, self.host, self.port)
+        return sock
+
+    def _connect_any(self, lease: Lease) -> socket.socket:
+        """Connect to the first of the host's addresses that answers."""
+        problem: OSError | None = None
+        deadline = time.monotonic() + self.timeout if isinstance(self.timeout, (int, float)) else None
+        for family, kind, protocol, _, address in _resolve(self._dns_host, self.port, lease.scope, deadline):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                for option in self.socket_options or ():
+                    sock.setsockopt(*option)
+                if self.source_address:
+                    sock.bind(self.source_address)
+                sock.settimeout(self.timeout)
+                self.handle = sock.dup()
+                lease.take(self)
+                _connect(sock, address, lease.scope, deadline)
+                return sock
+            except OSError as error:
+                problem = error
+                sock.close()
+                lease.end()
+                lease.scope.check()
+            except BaseException:
+                sock.close()
+                lease.end()
+                raise
+        raise problem or OSError("the host has no address")
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        if self.lease is not None:
+            self.lease.sock = self.sock
+
+    def close(self) -> None:
+        super().close()  # type: ignore[misc]
+        # http.client closes the connection at the headers when no other request can follow, while
+        # the body is still to be read: the handle must live as long as the exchange does.
+        if self.lease is None:
+            self.drop_handle()
+
+    def drop_handle(self) -> None:
+        """Close the duplicate; without this the peer would never see the connection close."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.close()
+
+
+def _resolve(host: str, port: int, scope: CancelScope, deadline: float | None) -> Any:
+    """Look the host up; a lookup that hangs is left behind when the scope or the time ends."""
+    host = host.strip("[]")
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host)
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return call_abandonable(
+        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), scope, name="lookup", deadline=deadline
+    )
+
+
+def _connect(sock: socket.socket, address: Any, scope: CancelScope, deadline: float | None) -> None:
+    """Connect, looking at the scope now and then: no shutdown reaches a connecting socket everywhere."""
+    sock.setblocking(False)
+    code = sock.connect_ex(address)
+    if code in (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, getattr(errno, "WSAEWOULDBLOCK", -1)):
+        while not wait_for_write(sock, _SLICE):
+            scope.check()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("timed out")
+        scope.check()
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+    sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+
+
+class _Connection(_Handing, HTTPConnection):
+    pass
+
+
+class _SecureConnection(_Handing, HTTPSConnection):
+    pass
+
+
+class _Taking:
+    """What both kinds of pool add to urllib3's."""
+
+    pool: queue.LifoQueue[Any] | None
+
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        connection = super()._get_conn(timeout)  # type: ignore[misc]
+        if _current.lease is not None and connection.sock is not None:
+            _current.lease.take(connection)
+        return connection
+
+    def _put_conn(self, conn: Any) -> None:
+        # Before anybody else can take it: a cancel of ours must not reach their exchange.
+        if conn is not None and conn.lease is not None:
+            conn.lease.release(conn)
+        if self.pool is not None and self.pool.full():
+            # urllib3 would close it just the same, with a warning that helps nobody.
+            if conn:
+                conn.close()
+            return
+        super()._put_conn(conn)  # type: ignore[misc]
+
+
+class _Pool(_Taking, HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(_Taking, HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+_POOLS: dict[str, Callable[..., Any]] = {"http": _Pool, "https": _SecurePool}
+
+
+class CancellableAdapter(HTTPAdapter):
+    """
+    A requests adapter whose connections can be cancelled in every phase.
+
+    A client's own session has it. Mount it on a session of your own to have the same there::
+
+        session.mount("https://", CancellableAdapter())
+    """
+
+    def __init__(self, pool_connections: int = 16, pool_maxsize: int = _KEPT, **kwargs: Any) -> None:
+        super().__init__(pool_connections, pool_maxsize, **kwargs)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, proxy: str, **proxy_kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **proxy_kwargs)
+        # A SOCKS proxy has connections of its own kind: there only the read can be cut.
+        if isinstance(manager, PoolManager) and not proxy.lower().startswith("socks"):
+            manager.pool_classes_by_scheme = _POOLS
+        return manager

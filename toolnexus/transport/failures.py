@@ -1,0 +1,124 @@
+"""
+One place that turns the errors of requests, urllib3 and the socket into ours.
+
+Before the headers requests raises its own errors; reading the raw body raises urllib3's; and a
+read timeout inside a body surfaces as a connection error in some paths.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+
+import attrs
+import requests
+import urllib3
+
+from toolnexus.errors import (
+    APIConnectionError,
+    APIError,
+    ConfigurationError,
+    ConnectTimeoutError,
+    IdleTimeoutError,
+    ResponseTimeoutError,
+    ToolnexusError,
+    TruncatedStreamError,
+)
+from toolnexus.transport.secret import Scrubber
+
+__all__ = ["Timeouts", "before_headers", "in_body"]
+
+
+#: What reading from a connection may raise, in all the libraries' families. A shutdown from
+#: another thread shows as AttributeError or ValueError in some versions.
+BODY_ERRORS = (
+    OSError,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    AttributeError,
+    ValueError,
+)
+
+
+@attrs.frozen
+class Timeouts:
+    """
+    How long each phase may take, in seconds.
+
+    Args:
+        connect: Until there is a connection.
+        response: From then to the first byte of an answer.
+        idle: Silence after that.
+    """
+
+    connect: float = 10.0
+    response: float = 600.0
+    idle: float = 120.0
+
+
+def before_headers(
+    error: Exception, *, connected: bool, timeouts: Timeouts, scrub: Scrubber, where: str
+) -> ToolnexusError:
+    """Return our error for one that was raised before there was an answer."""
+    if _is_timeout(error):
+        if connected:
+            return ResponseTimeoutError(f"{where} gave no answer within response_timeout={timeouts.response:g} s")
+        return ConnectTimeoutError(f"no connection to {where} within connect_timeout={timeouts.connect:g} s")
+    if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema)):
+        return ConfigurationError(f"the base_url cannot be used: {scrub(str(error))}")
+    if isinstance(error, (requests.exceptions.InvalidHeader, requests.exceptions.InvalidSchema)):
+        return ConfigurationError(scrub(str(error)))
+    if _find(error, ssl.SSLError) or isinstance(error, requests.exceptions.SSLError):
+        return APIConnectionError(
+            f"the TLS connection to {where} failed: {scrub(_reason(error))} (give a CA bundle with "
+            "session.verify, or REQUESTS_CA_BUNDLE in the environment)",
+            retryable=False,
+        )
+    if isinstance(error, OSError) and "invalid path" in str(error):
+        return ConfigurationError(f"the CA bundle or client certificate cannot be read: {scrub(str(error))}")
+    doing = "the connection to {} broke before an answer" if connected else "cannot connect to {}"
+    return APIConnectionError(f"{doing.format(where)}: {scrub(_reason(error))}")
+
+
+def in_body(error: Exception, *, began: bool, timeouts: Timeouts, scrub: Scrubber, where: str) -> APIError:
+    """Return our error for one that was raised while the body was read."""
+    if _is_timeout(error):
+        if began:
+            return IdleTimeoutError(f"the answer of {where} fell silent for idle_timeout={timeouts.idle:g} s")
+        return ResponseTimeoutError(f"{where} gave no answer within response_timeout={timeouts.response:g} s")
+    return TruncatedStreamError(f"the connection to {where} broke inside the answer: {scrub(_reason(error))}")
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """Return an exception with all that it wraps: as cause, as context, or as an argument."""
+    found: list[BaseException] = []
+    todo = [error]
+    while todo:
+        current = todo.pop()
+        if current is None or any(current is known for known in found):
+            continue
+        found.append(current)
+        todo += [current.__cause__, current.__context__, getattr(current, "reason", None)]
+        todo += [arg for arg in current.args if isinstance(arg, BaseException)]
+    return [item for item in found if isinstance(item, BaseException)]
+
+
+def _find(error: BaseException, kind: type[BaseException]) -> bool:
+    return any(isinstance(item, kind) for item in _chain(error))
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return any(
+        isinstance(item, (TimeoutError, requests.exceptions.Timeout, urllib3.exceptions.TimeoutError))
+        for item in _chain(error)
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost message: what the libraries wrap around it says less, and at length."""
+    for item in reversed(_chain(error)):
+        if isinstance(item, (OSError, http.client.HTTPException)) and str(item):
+            if not isinstance(item, requests.RequestException):
+                return f"{type(item).__name__}: {item}"
+    return f"{type(error).__name__}: {error}"

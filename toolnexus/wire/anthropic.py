@@ -1,0 +1,300 @@
+"""The Anthropic messages dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from toolnexus.chunks import Chunk
+from toolnexus.merge import PROVIDER_KEY
+from toolnexus.results import Message, Usage
+from toolnexus.tools.base import Tool
+from toolnexus.wire.base import Decoder, ModelRequest
+from toolnexus.wire.urls import join
+
+__all__ = ["Anthropic"]
+
+_VERSION = "2023-06-01"
+_MAX_TOKENS = 4096
+
+
+class Anthropic:
+    """``POST {base_url}/v1/messages``."""
+
+    name = "anthropic"
+
+    def endpoint(self, base_url: str) -> str:
+        """Return the URL of a model call; ``/v1`` stands in it once."""
+        return join(base_url, "/messages", version="/v1")
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that the provider wants."""
+        return {"anthropic-version": _VERSION, **({"x-api-key": api_key} if api_key else {})}
+
+    def tools(self, tools: list[Tool]) -> list[dict[str, Any]]:
+        """Return the declarations of the tools."""
+        return [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of a model call."""
+        body: dict[str, Any] = {
+            "model": request.model,
+            "max_tokens": _MAX_TOKENS,
+            "messages": _outgoing(request.messages),
+        }
+        if request.system:
+            body["system"] = request.system
+        if request.tools:
+            body["tools"] = request.tools
+        if request.stream:
+            body["stream"] = True
+        return body
+
+    def decoder(self, *, skip_bad_events: bool = False) -> AnthropicDecoder:
+        """Return what reads one answer."""
+        return AnthropicDecoder(skip_bad_events=skip_bad_events)
+
+
+class AnthropicDecoder(Decoder):
+    """Reads one message, streamed or whole; keeps its blocks as they came, to send them back."""
+
+    def __init__(self, *, skip_bad_events: bool = False) -> None:
+        super().__init__(skip_bad_events=skip_bad_events)
+        self._blocks: list[dict[str, Any]] = []
+        self._open: dict[int, dict[str, Any]] = {}
+        self._parts: dict[int, list[str]] = {}
+        self._counts: dict[str, int] = {}
+
+    def payload(self, name: str, payload: dict[str, Any]) -> list[Chunk]:
+        """Take in one decoded event; what it is stands in the JSON, not in the event's name."""
+        kind = payload.get("type") or name
+        if kind == "message_start":
+            return self._start(payload.get("message") or {})
+        if kind == "message":
+            return self._message(payload)
+        if kind == "content_block_start":
+            return self._block_start(payload.get("index"), payload.get("content_block") or {})
+        if kind == "content_block_delta":
+            return self._block_delta(payload.get("index"), payload.get("delta") or {})
+        if kind == "content_block_stop":
+            return self._block_stop(payload.get("index"))
+        if kind == "message_delta":
+            return self._message_delta(payload)
+        if kind == "message_stop":
+            self.ended = True
+        return []
+
+    def whole(self, payload: dict[str, Any]) -> bool:
+        """Tell whether a document is a whole answer."""
+        return payload.get("type") == "message"
+
+    def _start(self, message: dict[str, Any]) -> list[Chunk]:
+        for index in list(self._open):
+            self._block_stop(index)
+        self.builder.model = self.builder.model or str(message.get("model") or "")
+        self.builder.id = self.builder.id or str(message.get("id") or "")
+        return self._usage(message.get("usage"))
+
+    def _message(self, message: dict[str, Any]) -> list[Chunk]:
+        """Take in a whole message as if it had been streamed."""
+        chunks = self._start(message)
+        for index, block in enumerate(message.get("content") or ()):
+            chunks += self._block_start(index, block)
+            chunks += self._block_stop(index)
+        self._stop_reason(message.get("stop_reason"))
+        self.builder.seen = self.builder.seen or "content" in message
+        return chunks
+
+    def _block_start(self, index: Any, block: dict[str, Any]) -> list[Chunk]:
+        self.builder.seen = True
+        if not isinstance(index, int):
+            index = max(self._open, default=-1) + 1
+        if index in self._open:
+            self._block_stop(index)
+        kept = dict(block)
+        self._blocks.append(kept)
+        self._open[index] = kept
+        self._parts[index] = []
+        kind = kept.get("type")
+        if kind == "text":
+            return self.builder.text(kept.get("text") or "")
+        if kind == "thinking":
+            return self.builder.thinking(kept.get("thinking") or "")
+        if kind == "tool_use":
+            return self.builder.tool(len(self._blocks), str(kept.get("id") or "") or None, kept.get("name"), "")
+        return []
+
+    def _block_delta(self, index: Any, delta: dict[str, Any]) -> list[Chunk]:
+        kind = delta.get("type")
+        if index not in self._open:
+            opening = {"text_delta": "text", "thinking_delta": "thinking"}.get(str(kind))
+            if opening is None:
+                return []
+            self._block_start(index, {"type": opening, opening: ""})
+            index = max(self._open)
+        block = self._open[index]
+        if kind == "text_delta":
+            self._parts[index].append(delta.get("text") or "")
+            return self.builder.text(delta.get("text") or "")
+        if kind == "thinking_delta":
+            self._parts[index].append(delta.get("thinking") or "")
+            return self.builder.thinking(delta.get("thinking") or "")
+        if kind == "signature_delta":
+            block["signature"] = (block.get("signature") or "") + (delta.get("signature") or "")
+        elif kind == "input_json_delta":
+            return self._input(index, block, delta.get("partial_json") or "")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+        return []
+
+    def _input(self, index: int, block: dict[str, Any], fragment: str) -> list[Chunk]:
+        self._parts[index].append(fragment)
+        if block.get("type") != "tool_use" or not fragment:
+            return []  # a server's own tool: never ours to run
+        return self.builder.tool(self._place(block), None, None, fragment)
+
+    def _place(self, block: dict[str, Any]) -> int:
+        return next(i for i, known in enumerate(self._blocks, 1) if known is block)
+
+    def _block_stop(self, index: Any) -> list[Chunk]:
+        block = self._open.pop(index, None)
+        if block is None:
+            return []
+        text = "".join(self._parts.pop(index))
+        kind = block.get("type")
+        if kind in ("text", "thinking"):
+            block[kind] = (block.get(kind) or "") + text
+        elif text:
+            block["input"] = _decoded(text)
+        elif kind == "tool_use" and block.get("input"):
+            # The arguments came whole with the block; an opening {} before deltas means nothing.
+            return self.builder.tool(self._place(block), None, None, json.dumps(block["input"]))
+        return []
+
+    def _message_delta(self, payload: dict[str, Any]) -> list[Chunk]:
+        self._stop_reason((payload.get("delta") or {}).get("stop_reason"))
+        return self._usage(payload.get("usage"))
+
+    def _stop_reason(self, reason: Any) -> None:
+        if isinstance(reason, str) and reason:
+            self.builder.raw_finish = reason
+
+    def _usage(self, data: Any) -> list[Chunk]:
+        """Take in token counts; they are cumulative, so later ones replace earlier ones."""
+        if not isinstance(data, dict):
+            return []
+        self._counts.update({k: v for k, v in data.items() if isinstance(v, int) and not isinstance(v, bool)})
+        counts = self._counts
+        written, read = counts.get("cache_creation_input_tokens", 0), counts.get("cache_read_input_tokens", 0)
+        prompt = counts.get("input_tokens", 0) + written + read
+        completion = counts.get("output_tokens", 0)
+        details = data.get("output_tokens_details")
+        reasoning = details.get("thinking_tokens", 0) if isinstance(details, dict) else 0
+        self.builder.usage = Usage(prompt, completion, prompt + completion, read, written, reasoning)
+        return [Chunk("usage", usage=self.builder.usage)]
+
+    def extra(self) -> dict[str, Any] | None:
+        """Return the blocks as they came, where there is more in them than text and calls."""
+        for index in list(self._open):
+            self._block_stop(index)
+        if all(block.get("type") in ("text", "tool_use") for block in self._blocks):
+            return None
+        return {"anthropic": {"blocks": self._blocks}}
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        return {}
+
+
+def _outgoing(messages: list[Message]) -> list[Message]:
+    """Return the transcript as the Messages API takes it: roles alternate, results in user messages."""
+    out: list[Message] = []
+    for message in messages:
+        role = "assistant" if message["role"] == "assistant" else "user"
+        content = {"assistant": _assistant, "tool": _tool}.get(message["role"], _user)(message)
+        if not content:
+            continue
+        if out and out[-1]["role"] == role:
+            out[-1]["content"] += content
+        else:
+            out.append({"role": role, "content": content})
+    return out
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    own = ((message.get(PROVIDER_KEY) or {}).get("anthropic") or {}).get("blocks")
+    if own and _same(own, message):
+        return [block for block in own if block.get("type") != "text" or (block.get("text") or "").strip()]
+    blocks: list[dict[str, Any]] = []
+    if isinstance(message.get("content"), str) and message["content"].strip():
+        blocks.append({"type": "text", "text": message["content"]})
+    elif isinstance(message.get("content"), list):
+        blocks += _parts(message["content"])
+    for call in message.get("tool_calls") or ():
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": call["id"],
+                "name": call["function"]["name"],
+                "input": _decoded(call["function"]["arguments"] or "{}"),
+            }
+        )
+    return blocks
+
+
+def _same(blocks: list[dict[str, Any]], message: Message) -> bool:
+    """Tell whether kept blocks still say what the message says; somebody may have edited it."""
+    text = "".join(b.get("text") or "" for b in blocks if b.get("type") == "text")
+    calls = [b.get("id") for b in blocks if b.get("type") == "tool_use"]
+    return text == (message.get("content") or "") and calls == [c["id"] for c in message.get("tool_calls") or ()]
+
+
+def _tool(message: Message) -> list[dict[str, Any]]:
+    content = message.get("content")
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+    parts = _parts(content) if isinstance(content, list) else None
+    block["content"] = parts if parts is not None else (content or "")
+    if (message.get(PROVIDER_KEY) or {}).get("is_error"):
+        block["is_error"] = True
+    return [block]
+
+
+def _user(message: Message) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return _parts(content or [])
+
+
+def _parts(parts: list[Any]) -> list[dict[str, Any]]:
+    """Translate neutral parts; a part of another kind goes as it is, since it was written for this API."""
+    blocks: list[dict[str, Any]] = []
+    for part in parts:
+        kind = part.get("type")
+        if kind == "text":
+            if part["text"].strip():
+                blocks.append({"type": "text", "text": part["text"]})
+        elif kind == "image_url":
+            blocks.append({"type": "image", "source": _source(part["image_url"]["url"])})
+        elif kind == "file":
+            blocks.append(_document(part["file"]))
+        else:
+            blocks.append(part)
+    return blocks
+
+
+def _source(url: str) -> dict[str, str]:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    head, _, data = url[5:].partition(",")
+    return {"type": "base64", "media_type": head.partition(";")[0], "data": data}
+
+
+def _document(file: dict[str, Any]) -> dict[str, Any]:
+    source = _source(file.get("file_data") or "")
+    if source.get("media_type", "").startswith("image/"):
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, "title": file.get("filename") or "file"}

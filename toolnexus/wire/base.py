@@ -1,0 +1,255 @@
+"""What every dialect offers, and what decoding has in common whatever the dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+import attrs
+
+from toolnexus.chunks import Chunk, Reply
+from toolnexus.errors import (
+    EmptyResponseError,
+    IdleTimeoutError,
+    LimitError,
+    MalformedEventError,
+    RunCancelledError,
+    RunTimeoutError,
+    ToolnexusError,
+    TruncatedStreamError,
+)
+from toolnexus.merge import ReplyBuilder
+from toolnexus.results import Message
+from toolnexus.tools.base import Tool
+from toolnexus.wire.errors import provider_error, shows_error
+
+__all__ = ["BARE", "Decoder", "Dialect", "ModelRequest", "Quirks"]
+
+#: The transport's name for a body or line that had no event framing.
+BARE = "toolnexus.bare"
+
+_JSON = json.JSONDecoder()
+
+
+@attrs.define
+class Quirks:
+    """
+    What an endpoint was found not to take; learned from its refusals and kept for the client.
+
+    Args:
+        stream: Whether it streams.
+        stream_options: Whether it takes ``stream_options``.
+        short_ids: Whether call ids must be nine letters and digits.
+        echo_reasoning: Whether it wants its reasoning back beside tool calls.
+    """
+
+    stream: bool = True
+    stream_options: bool = True
+    short_ids: bool = False
+    echo_reasoning: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ModelRequest:
+    """
+    One model call, in neutral terms.
+
+    Args:
+        model: The model to ask.
+        messages: The transcript, balanced, without system messages.
+        system: The system text, or None.
+        tools: The tool declarations as the dialect rendered them.
+        stream: Whether to ask for a stream.
+        quirks: What the endpoint does not take.
+        echo_reasoning: "auto", "always" or "never".
+    """
+
+    model: str
+    messages: list[Message]
+    system: str | None = None
+    tools: list[dict[str, Any]] = attrs.field(factory=list)
+    stream: bool = True
+    quirks: Quirks = attrs.field(factory=Quirks)
+    echo_reasoning: str = "auto"
+
+
+class Dialect(Protocol):
+    """A provider's wire format. It knows JSON, and nothing of HTTP, threads or tools' code."""
+
+    name: str
+
+    def endpoint(self, base_url: str) -> str:
+        """Return the URL of a model call."""
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that the provider wants."""
+
+    def tools(self, tools: list[Tool]) -> list[dict[str, Any]]:
+        """Return the declarations of the tools; done once a run."""
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of a model call."""
+
+    def decoder(self, *, skip_bad_events: bool = False) -> Decoder:
+        """Return what reads one answer."""
+
+
+class Decoder:
+    """
+    Reads one answer, streamed or whole. A dialect says in `payload` what its JSON means.
+
+    Args:
+        skip_bad_events: Whether an event that is no JSON is passed over instead of an error.
+    """
+
+    def __init__(self, *, skip_bad_events: bool = False) -> None:
+        self.builder = ReplyBuilder()
+        #: Whether the provider's own end signal has come.
+        self.ended = False
+        self.skipped = 0
+        self._skip = skip_bad_events
+        self._head = ""
+
+    # -- what a dialect fills in -------------------------------------------------------------
+
+    def payload(self, name: str, payload: dict[str, Any]) -> list[Chunk]:
+        """Take in one decoded event and return what it brings."""
+        raise NotImplementedError
+
+    def whole(self, payload: dict[str, Any]) -> bool:
+        """Tell whether a document is a whole answer."""
+        raise NotImplementedError
+
+    def extra(self) -> dict[str, Any] | None:
+        """Return what the provider needs back verbatim."""
+        return None
+
+    # -- what is the same for all ------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer said why it ended, though more may follow."""
+        return self.builder.raw_finish is not None
+
+    def feed(self, name: str, data: str) -> list[Chunk]:
+        """
+        Take in one event.
+
+        Args:
+            name: The event's name.
+            data: Its data.
+
+        Raises:
+            APIStatusError: It is the provider's report of an error.
+            MalformedEventError: It is nothing that the dialect knows.
+        """
+        if not self._head:
+            self._head = data[:200].strip()
+        if data == "[DONE]" or data.strip() in ("", "[DONE]"):
+            self.ended = self.ended or bool(data.strip())
+            return []
+        try:
+            payloads = [json.loads(data)]
+        except (ValueError, RecursionError):
+            payloads = _several(data)
+            if payloads is None:
+                return self._bad(name, data)
+        chunks: list[Chunk] = []
+        for payload in payloads:
+            chunks += self._one(name, payload)
+        return chunks
+
+    def _one(self, name: str, payload: Any) -> list[Chunk]:
+        if shows_error(name, payload):
+            raise provider_error(None, payload)
+        if not isinstance(payload, dict):
+            if name == BARE:
+                raise MalformedEventError(
+                    "the answer is a bare JSON list or value; this framing is not supported", retryable=False
+                )
+            return self._bad(name, json.dumps(payload))
+        try:
+            chunks = self.payload(name, payload)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise MalformedEventError(f"an event has an unexpected shape: {type(error).__name__}: {error}") from error
+        if name == BARE and self.whole(payload):
+            self.ended = True
+        return chunks
+
+    def _bad(self, name: str, data: str) -> list[Chunk]:
+        text = data.strip()
+        if name == "error":
+            raise provider_error(None, text)
+        if text.startswith("<"):
+            raise MalformedEventError(f"the endpoint answered with a web page: {_title(text)}")
+        if self._skip:
+            self.skipped += 1
+            return []
+        raise MalformedEventError(f"an event is not valid JSON: {text[:200]!r}", body=text[:2000])
+
+    def finish(self, failure: ToolnexusError | None, *, received: int = 0, head: str = "") -> list[Chunk]:
+        """
+        Judge how the answer ended; call it once nothing more comes.
+
+        Args:
+            failure: Why the reading stopped before the body ended, or None.
+            received: How many bytes came.
+            head: The first of them, for a message.
+
+        Returns:
+            The last chunks.
+
+        Raises:
+            ToolnexusError: It did not end well.
+        """
+        if failure is not None and not self._may_pass(failure):
+            raise failure
+        if not self.ended and not self.finished:
+            raise self._unended(failure, received, head)
+        if not self.builder.seen and not self.finished:
+            raise EmptyResponseError("the answer ended before it began: it has no choice and no block")
+        if self.builder.tools.nameless():
+            raise MalformedEventError("the answer has a tool call without a name")
+        return self.builder.flush()
+
+    def _may_pass(self, failure: ToolnexusError) -> bool:
+        """After the answer's end a broken connection or silence is no loss; our own end is."""
+        if isinstance(failure, (RunCancelledError, RunTimeoutError, LimitError)):
+            return False
+        return self.ended or (self.finished and isinstance(failure, (TruncatedStreamError, IdleTimeoutError)))
+
+    def _unended(self, failure: ToolnexusError | None, received: int, head: str) -> ToolnexusError:
+        if failure is not None:
+            return failure
+        if self.builder.seen or self._head:
+            return TruncatedStreamError("the answer broke off: the connection ended before the provider's end signal")
+        if head.strip():
+            return EmptyResponseError(f"the answer holds no event; it begins with {head.strip()[:120]!r}")
+        return EmptyResponseError(f"the answer is empty ({received} bytes)")
+
+    def reply(self) -> Reply:
+        """Return the finished answer."""
+        return self.builder.reply(self.extra())
+
+
+def _several(data: str) -> list[Any] | None:
+    """Decode JSON documents that stand one behind the other; None where anything else is there."""
+    found: list[Any] = []
+    position = 0
+    text = data.strip()
+    try:
+        while position < len(text):
+            value, position = _JSON.raw_decode(text, position)
+            found.append(value)
+            while position < len(text) and text[position].isspace():
+                position += 1
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _title(page: str) -> str:
+    """Return what a web page says about itself."""
+    low = page.lower()
+    start, end = low.find("<title>"), low.find("</title>")
+    return page[start + 7 : end].strip() if 0 <= start < end else page[:120]

@@ -1,0 +1,211 @@
+"""Telling from what a provider says which kind of error it is."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from toolnexus.errors import (
+    APIStatusError,
+    AuthenticationError,
+    BadRequestError,
+    ConflictError,
+    ContentFilterError,
+    ContextLengthError,
+    InternalServerError,
+    NotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    QuotaError,
+    RateLimitError,
+    RequestTooLargeError,
+    ServiceUnavailableError,
+    UnprocessableEntityError,
+)
+
+__all__ = ["provider_error", "retry_after", "shows_error"]
+
+_BY_STATUS: dict[int, type[APIStatusError]] = {
+    400: BadRequestError,
+    401: AuthenticationError,
+    402: QuotaError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    413: RequestTooLargeError,
+    422: UnprocessableEntityError,
+    429: RateLimitError,
+    503: ServiceUnavailableError,
+    529: OverloadedError,
+}
+
+#: The providers' words for an error, in the order in which they are looked for.
+_BY_WORD: list[tuple[type[APIStatusError], re.Pattern[str]]] = [
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        (ContextLengthError, r"context_length|context_window|prompt_too_long|string_above_max_length"),
+        (RequestTooLargeError, r"request_too_large"),
+        (QuotaError, r"insufficient_quota|exceeded_current_quota|billing|insufficient_credit|^1113$|quota_exceeded"),
+        (ContentFilterError, r"content_filter|content_policy|responsibleaipolicy|moderation"),
+        (OverloadedError, r"overloaded|insufficient_system_resource|server_busy|capacity"),
+        (RateLimitError, r"rate_?limit|too_many_requests|resource_exhausted|throttl"),
+        (PermissionDeniedError, r"permission|forbidden"),
+        (AuthenticationError, r"authenticat|unauthor|invalid_api_key|invalid_key"),
+        (NotFoundError, r"not_?found|model_not_exist"),
+        (ServiceUnavailableError, r"unavailable"),
+        (BadRequestError, r"invalid_?request|invalid_argument|badrequest|bad_request|tool_use_failed|unsupported"),
+        (InternalServerError, r"api_error|server_error|internal|timeout|worker"),
+    )
+]
+
+_CONTEXT = re.compile(
+    r"context[ _](length|window|size)|context limit|maximum context|too many tokens|prompt is too long"
+    r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context|longer than the model",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(r"quota exceeded|exceeded your current quota|insufficient (balance|credit|quota)", re.IGNORECASE)
+_OVERLOAD = re.compile(r"\boverloaded\b", re.IGNORECASE)
+
+
+def shows_error(name: str, payload: Any) -> bool:
+    """
+    Tell whether an event of a stream reports an error, in any of the shapes that occur.
+
+    >>> shows_error("message", {"error": "out of memory"}), shows_error("message", {"choices": [], "error": None})
+    (True, False)
+    """
+    if name == "error":
+        return True
+    if not isinstance(payload, dict):
+        return False
+    if payload.get("error") or payload.get("type") == "error" or payload.get("error_message"):
+        return True
+    return payload.get("object") == "error" and "message" in payload
+
+
+def provider_error(
+    status: int | None, body: Any, headers: Mapping[str, str] | None = None
+) -> APIStatusError:
+    """
+    Return the exception for what a provider reported.
+
+    Args:
+        status: The HTTP status, or None for an error inside a stream.
+        body: The body or event: decoded JSON, or a text.
+        headers: The headers of the answer.
+
+    >>> type(provider_error(429, {"error": {"code": "insufficient_quota", "message": "no credit"}})).__name__
+    'QuotaError'
+    >>> provider_error(None, {"error": "out of memory"}).message
+    'out of memory'
+    """
+    headers = headers or {}
+    details = _details(body)
+    message = _message(body, details) or f"HTTP {status}"
+    code, word = details.get("code"), details.get("type") or details.get("status") or details.get("error_type")
+    number = status if status is not None else _number(code) or _number(details.get("status_code"))
+    error = _kind(number, word, code, message)(
+        message,
+        status=status,
+        type=word if isinstance(word, str) else None,
+        code=code if isinstance(code, (str, int)) and not isinstance(code, bool) else None,
+        param=details.get("param") if isinstance(details.get("param"), str) else None,
+        request_id=_request_id(headers, body),
+        retry_after=retry_after(headers),
+        body=body,
+    )
+    error.retryable = _retryable(error, number, headers, details)
+    return error
+
+
+def _details(body: Any) -> dict[str, Any]:
+    """Return the object that holds the details: the one under "error", or the body itself."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, dict):
+        return {}
+    inner = body.get("error")
+    if isinstance(inner, dict):
+        outer = {k: v for k, v in body.items() if k not in ("error", "type", "choices", "message")}
+        return {**outer, **inner}
+    return body
+
+
+def _message(body: Any, details: dict[str, Any]) -> str:
+    if isinstance(body, str):
+        return body.strip()[:2000]
+    if isinstance(body, list) and body:
+        body = body[0]
+    if isinstance(body, dict) and isinstance(body.get("error"), str):
+        return str(body["error"])
+    for key in ("message", "error_message", "detail", "details", "msg", "error_description"):
+        value = details.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, (list, dict)) and value:
+            return str(value)[:2000]
+    return str(body)[:2000] if body else ""
+
+
+def _number(code: Any) -> int | None:
+    if isinstance(code, str) and code.isascii() and code.isdigit():
+        code = int(code)
+    return code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600 else None
+
+
+def _kind(number: int | None, word: Any, code: Any, message: str) -> type[APIStatusError]:
+    """Decide by the provider's words first: the status is often a plain 400 or 500."""
+    words = [str(item).lower() for item in (code, word) if item is not None]
+    by_word = next((kind for said in words for kind, pattern in _BY_WORD if pattern.search(said)), None)
+    if number in (None, 400, 413, 422, 500) and _CONTEXT.search(message):
+        return RequestTooLargeError if number == 413 else ContextLengthError
+    if number in (None, 402, 403, 429) and (by_word is QuotaError or _QUOTA.search(message)):
+        return QuotaError
+    if number is None or by_word in (ContextLengthError, ContentFilterError, OverloadedError):
+        return by_word or (OverloadedError if _OVERLOAD.search(message) else InternalServerError)
+    if number in _BY_STATUS:
+        return _BY_STATUS[number]
+    if number >= 500:
+        return InternalServerError
+    return APIStatusError if number in (408, 425) or number < 400 else BadRequestError
+
+
+def _retryable(error: APIStatusError, number: int | None, headers: Mapping[str, str], details: dict[str, Any]) -> bool:
+    said = headers.get("x-should-retry", "").lower()
+    if said in ("true", "false"):
+        return said == "true"
+    if details.get("retryable") is False:
+        return False
+    return error.retryable or number in (408, 425)
+
+
+def _request_id(headers: Mapping[str, str], body: Any) -> str | None:
+    for name in ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "cf-ray"):
+        if headers.get(name):
+            return headers[name]
+    found = body.get("request_id") if isinstance(body, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
+    """
+    Return the seconds that a provider asks to wait, never negative; None where it does not.
+
+    ``retry-after-ms`` goes before ``Retry-After``, which may be seconds or a date.
+
+    >>> retry_after({"retry-after-ms": "250"}), retry_after({"Retry-After": "-5"}), retry_after({"Retry-After": "abc"})
+    (0.25, 0.0, None)
+    """
+    low = {name.lower(): value for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        text = low.get(name, "").strip()
+        if re.fullmatch(r"[+-]?\d+(\.\d*)?", text, re.ASCII):
+            return max(0.0, float(text) / unit)
+    try:
+        moment = parsedate_to_datetime(low.get("retry-after", ""))
+    except (TypeError, ValueError, IndexError):
+        return None
+    return max(0.0, moment.timestamp() - (time.time() if now is None else now))

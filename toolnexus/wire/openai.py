@@ -1,0 +1,273 @@
+"""The OpenAI chat completions dialect, with the variations of those who speak it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from toolnexus.chunks import Chunk
+from toolnexus.merge import PROVIDER_KEY
+from toolnexus.results import Message, Usage
+from toolnexus.tools.base import Tool
+from toolnexus.wire.base import Decoder, ModelRequest
+from toolnexus.wire.errors import provider_error
+from toolnexus.wire.names import nine_characters
+from toolnexus.wire.urls import join
+
+__all__ = ["OpenAI"]
+
+_REASONING = ("reasoning_content", "reasoning")
+
+#: Finish reasons with which a provider reports a failure.
+_FAILED = {"error", "failed", "network_error", "insufficient_system_resource"}
+
+
+class OpenAI:
+    """``POST {base_url}/chat/completions``."""
+
+    name = "openai"
+
+    def endpoint(self, base_url: str) -> str:
+        """Return the URL of a model call."""
+        return join(base_url, "/chat/completions")
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that the provider wants."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def tools(self, tools: list[Tool]) -> list[dict[str, Any]]:
+        """Return the declarations of the tools."""
+        return [
+            {
+                "type": "function",
+                "function": {"name": t.name, "description": t.description, "parameters": t.input_schema},
+            }
+            for t in tools
+        ]
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of a model call."""
+        messages: list[Message] = []
+        if request.system:
+            messages.append({"role": "system", "content": request.system})
+        messages += _outgoing(request)
+        body: dict[str, Any] = {"model": request.model, "messages": messages}
+        if request.tools:
+            body["tools"] = request.tools
+            body["tool_choice"] = "auto"
+        if request.stream:
+            body["stream"] = True
+            if request.quirks.stream_options:
+                body["stream_options"] = {"include_usage": True}
+        return body
+
+    def decoder(self, *, skip_bad_events: bool = False) -> OpenAIDecoder:
+        """Return what reads one answer."""
+        return OpenAIDecoder(skip_bad_events=skip_bad_events)
+
+
+class OpenAIDecoder(Decoder):
+    """Reads one chat completion, streamed or whole."""
+
+    def __init__(self, *, skip_bad_events: bool = False) -> None:
+        super().__init__(skip_bad_events=skip_bad_events)
+        self._reasoning: dict[str, list[str]] = {}
+        self._details: list[Any] = []
+        self._object_arguments = False
+
+    def payload(self, name: str, payload: dict[str, Any]) -> list[Chunk]:
+        """Take in one decoded event and return what it brings."""
+        builder = self.builder
+        # The first chunk of some gateways has an empty model and id: they are no names.
+        if not builder.model and payload.get("model"):
+            builder.model = str(payload["model"])
+        if not builder.id and payload.get("id"):
+            builder.id = str(payload["id"])
+        chunks: list[Chunk] = []
+        usage = payload.get("usage") or (payload.get("x_groq") or {}).get("usage")
+        for choice in payload.get("choices") or ():
+            # Only the first choice is the answer; a choice without an index is the first.
+            if isinstance(choice, dict) and not choice.get("index"):
+                usage = usage or choice.get("usage")
+                chunks += self._choice(choice)
+        if isinstance(usage, dict):
+            builder.usage = _usage(usage)
+            chunks.append(Chunk("usage", usage=builder.usage))
+        return chunks
+
+    def whole(self, payload: dict[str, Any]) -> bool:
+        """Tell whether a document is a whole answer."""
+        choices = payload.get("choices")
+        return isinstance(choices, list) and any(isinstance(c, dict) and "message" in c for c in choices)
+
+    def _choice(self, choice: dict[str, Any]) -> list[Chunk]:
+        self.builder.seen = True
+        delta = choice.get("delta") or choice.get("message") or {}
+        chunks: list[Chunk] = []
+        if isinstance(delta, dict):
+            chunks += self._thought(delta)
+            chunks += self._content(delta.get("content"))
+            if isinstance(delta.get("refusal"), str):
+                self.builder.refusal.append(delta["refusal"])
+            for index, call in enumerate(delta.get("tool_calls") or ()):
+                chunks += self._call(call, index if "message" in choice and "delta" not in choice else None)
+            if isinstance(delta.get("function_call"), dict):
+                chunks += self._call({"index": 0, "function": delta["function_call"]}, None)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            if reason.lower() in _FAILED:
+                raise provider_error(None, {"error": {"message": f"the provider ended with {reason!r}", "type": reason}})
+            self.builder.raw_finish = reason
+        return chunks
+
+    def _thought(self, delta: dict[str, Any]) -> list[Chunk]:
+        """Take the reasoning once, under whichever name it comes."""
+        details = delta.get("reasoning_details")
+        if isinstance(details, list):
+            self._details += details
+        for key in _REASONING:
+            text = delta.get(key)
+            if isinstance(text, str) and text:
+                self._reasoning.setdefault(key, []).append(text)
+                return self.builder.thinking(text)
+        chunks: list[Chunk] = []
+        for detail in details if isinstance(details, list) else ():
+            text = detail.get("text") or detail.get("summary") if isinstance(detail, dict) else None
+            if isinstance(text, str):
+                chunks += self.builder.thinking(text)
+        return chunks
+
+    def _content(self, content: Any) -> list[Chunk]:
+        if isinstance(content, str):
+            return self.builder.text(content)
+        chunks: list[Chunk] = []
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, str):
+                chunks += self.builder.text(part)
+            elif isinstance(part, dict) and part.get("type") == "thinking":
+                for piece in _texts(part.get("thinking")):
+                    chunks += self.builder.thinking(piece)
+            elif isinstance(part, dict) and isinstance(part.get("refusal"), str):
+                self.builder.refusal.append(part["refusal"])
+            elif isinstance(part, dict):
+                for piece in _texts(part.get("text")):
+                    chunks += self.builder.text(piece)
+        return chunks
+
+    def _call(self, call: Any, position: int | None) -> list[Chunk]:
+        """Take in a fragment of a call; a whole answer's calls are told apart by their position."""
+        if not isinstance(call, dict):
+            return []
+        function = call.get("function") or call.get("custom") or {}
+        index = call.get("index")
+        if not isinstance(index, int) or isinstance(index, bool):
+            index = position
+        arguments = function.get("arguments", function.get("input"))
+        if isinstance(arguments, (dict, list)):
+            self._object_arguments = True
+            arguments = json.dumps(arguments)
+        id_, name = call.get("id"), function.get("name")
+        return self.builder.tool(
+            index,
+            str(id_) if id_ is not None else None,
+            name if isinstance(name, str) else None,
+            arguments if isinstance(arguments, str) else "",
+        )
+
+    def extra(self) -> dict[str, Any] | None:
+        """Return what the provider needs back verbatim."""
+        kept: dict[str, Any] = {key: "".join(parts) for key, parts in self._reasoning.items()}
+        if self._details:
+            kept["reasoning_details"] = self._details
+        if self._object_arguments:
+            kept["object_arguments"] = True
+        return {"openai": kept} if kept else None
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts in a part: a string, or a list of text parts."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        return []
+    return [v["text"] if isinstance(v, dict) else v for v in value if isinstance(v.get("text") if isinstance(v, dict) else v, str)]
+
+
+def _count(data: Any, *path: str) -> int:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return int(data) if isinstance(data, (int, float)) and not isinstance(data, bool) else 0
+
+
+def _usage(data: dict[str, Any]) -> Usage:
+    prompt, completion = _count(data, "prompt_tokens"), _count(data, "completion_tokens")
+    return Usage(
+        prompt,
+        completion,
+        _count(data, "total_tokens") or prompt + completion,
+        cached_tokens=_count(data, "prompt_tokens_details", "cached_tokens") or _count(data, "prompt_cache_hit_tokens"),
+        cache_write_tokens=_count(data, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=_count(data, "completion_tokens_details", "reasoning_tokens")
+        or _count(data, "reasoning_tokens"),
+    )
+
+
+def _outgoing(request: ModelRequest) -> list[Message]:
+    """Return the transcript as the endpoint takes it."""
+    last_user = max((i for i, m in enumerate(request.messages) if m["role"] == "user"), default=-1)
+    out: list[Message] = []
+    images: list[Any] = []
+    for position, message in enumerate(request.messages):
+        if images and message["role"] != "tool":
+            out.append({"role": "user", "content": images})
+            images = []
+        if message["role"] == "assistant":
+            out.append(_assistant(message, request, recent=position > last_user))
+        elif message["role"] == "tool":
+            out.append(_tool(message, images))
+        else:
+            out.append({k: v for k, v in message.items() if k != PROVIDER_KEY})
+    if images:
+        out.append({"role": "user", "content": images})
+    return [_short_ids(m) for m in out] if request.quirks.short_ids else out
+
+
+def _assistant(message: Message, request: ModelRequest, *, recent: bool) -> Message:
+    """Return an assistant message, with its reasoning where the endpoint wants it back."""
+    sent = {k: v for k, v in message.items() if k not in (PROVIDER_KEY, "refusal")}
+    own = (message.get(PROVIDER_KEY) or {}).get("openai") or {}
+    policy = request.echo_reasoning
+    wanted = policy == "always" or (
+        policy == "auto" and request.quirks.echo_reasoning and recent and bool(message.get("tool_calls"))
+    )
+    if wanted:
+        sent.update({k: v for k, v in own.items() if k != "object_arguments"})
+    if own.get("object_arguments") and sent.get("tool_calls"):
+        sent["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+            for call in sent["tool_calls"]
+        ]
+    return sent
+
+
+def _tool(message: Message, images: list[Any]) -> Message:
+    """Return a tool message; its images go into a user message, since a tool message takes text only."""
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if part.get("type") == "text"]
+        others = [part for part in content if part.get("type") != "text"]
+        if others:
+            images.append({"type": "text", "text": f"What the tool call {message['tool_call_id']} returned:"})
+            images.extend(others)
+        content = "\n".join(texts) or "(see the next message)"
+    return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": content}
+
+
+def _short_ids(message: Message) -> Message:
+    """Map call ids to the one form that a strict endpoint takes, call and result alike."""
+    if message.get("tool_calls"):
+        calls = [{**call, "id": nine_characters(call["id"])} for call in message["tool_calls"]]
+        return {**message, "tool_calls": calls}
+    if message["role"] == "tool":
+        return {**message, "tool_call_id": nine_characters(message["tool_call_id"])}
+    return message
