@@ -119,9 +119,9 @@ class EventSource:
         size = 0
         while data:
             cut = data.rfind(b"\n\n") + 2
-            if cut < 2 and data[0] == 10 and pending and pending[-1].endswith(b"\n"):
-                cut = 1
-            if cut >= 1:
+            if cut == 1:  # not found, but the blank line may be split over two reads
+                cut = int(data[0] == 10 and bool(pending) and pending[-1].endswith(b"\n"))
+            if cut:
                 pending.append(data[:cut])
                 yield from self._block(b"".join(pending))
                 pending, size = [], 0

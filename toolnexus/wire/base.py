@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from toolnexus.chunks import Chunk, Reply
+from toolnexus.chunks import Chunk, Reply, finish_reason
 from toolnexus.errors import (
     EmptyResponseError,
     IdleTimeoutError,
@@ -206,6 +206,9 @@ class Decoder:
             raise failure
         if not self.ended and not self.finished:
             raise self._unended(failure, received, head)
+        raw = self.builder.raw_finish
+        if finish_reason(raw) == "error":
+            raise provider_error(None, {"error": {"message": f"the provider ended the answer with {raw!r}", "type": raw}})
         if not self.builder.seen and not self.finished:
             raise EmptyResponseError("the answer ended before it began: it has no choice and no block")
         if self.builder.tools.nameless():

@@ -9,17 +9,13 @@ from toolnexus.chunks import Chunk
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
 from toolnexus.tools.base import Tool
-from toolnexus.wire.base import Decoder, ModelRequest
-from toolnexus.wire.errors import provider_error
+from toolnexus.wire.base import BARE, Decoder, ModelRequest
 from toolnexus.wire.names import nine_characters
 from toolnexus.wire.urls import join
 
 __all__ = ["OpenAI"]
 
 _REASONING = ("reasoning_content", "reasoning")
-
-#: Finish reasons with which a provider reports a failure.
-_FAILED = {"error", "failed", "network_error", "insufficient_system_resource"}
 
 
 class OpenAI:
@@ -89,7 +85,7 @@ class OpenAIDecoder(Decoder):
             # Only the first choice is the answer; a choice without an index is the first.
             if isinstance(choice, dict) and not choice.get("index"):
                 usage = usage or choice.get("usage")
-                chunks += self._choice(choice)
+                chunks += self._choice(choice, whole=name == BARE)
         if isinstance(usage, dict):
             builder.usage = _usage(usage)
             chunks.append(Chunk("usage", usage=builder.usage))
@@ -100,9 +96,12 @@ class OpenAIDecoder(Decoder):
         choices = payload.get("choices")
         return isinstance(choices, list) and any(isinstance(c, dict) and "message" in c for c in choices)
 
-    def _choice(self, choice: dict[str, Any]) -> list[Chunk]:
+    def _choice(self, choice: dict[str, Any], *, whole: bool) -> list[Chunk]:
         self.builder.seen = True
-        delta = choice.get("delta") or choice.get("message") or {}
+        # Some endpoints put both into each choice: in a stream the message repeats what came so
+        # far, in a whole answer the delta is empty.
+        names = ("message", "delta") if whole else ("delta", "message")
+        delta = choice.get(names[0]) or choice.get(names[1]) or {}
         chunks: list[Chunk] = []
         if isinstance(delta, dict):
             chunks += self._thought(delta)
@@ -110,13 +109,11 @@ class OpenAIDecoder(Decoder):
             if isinstance(delta.get("refusal"), str):
                 self.builder.refusal.append(delta["refusal"])
             for index, call in enumerate(delta.get("tool_calls") or ()):
-                chunks += self._call(call, index if "message" in choice and "delta" not in choice else None)
+                chunks += self._call(call, index if whole else None)
             if isinstance(delta.get("function_call"), dict):
                 chunks += self._call({"index": 0, "function": delta["function_call"]}, None)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
-            if reason.lower() in _FAILED:
-                raise provider_error(None, {"error": {"message": f"the provider ended with {reason!r}", "type": reason}})
             self.builder.raw_finish = reason
         return chunks
 
