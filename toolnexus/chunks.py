@@ -10,14 +10,15 @@ import attrs
 
 from toolnexus.errors import ToolnexusError
 from toolnexus.results import FinishReason, Message, Usage
+from toolnexus.values import Value
 
 __all__ = ["Chunk", "Reply", "ToolRequest", "call_id", "finish_reason", "mend_surrogates", "parse_arguments"]
 
 ChunkType = Literal["text_delta", "thinking_delta", "tool_call_delta", "usage", "done"]
 
 
-@attrs.frozen
-class Chunk:
+@attrs.frozen(eq=False, repr=False)
+class Chunk(Value):
     """
     One piece of one model call.
 
@@ -76,8 +77,8 @@ class Chunk:
         return cls.done("error", error)
 
 
-@attrs.frozen
-class ToolRequest:
+@attrs.frozen(eq=False, repr=False)
+class ToolRequest(Value):
     """
     A tool call as the model asked for it.
 
@@ -96,8 +97,8 @@ class ToolRequest:
     error: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Reply:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Reply(Value):
     """
     One whole answer of a model.
 

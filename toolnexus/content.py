@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.values import Value
 
 __all__ = ["File", "Image", "Part"]
 
@@ -43,8 +44,8 @@ def _sniff(data: bytes) -> str | None:
     return None
 
 
-@attrs.frozen
-class Image:
+@attrs.frozen(eq=False, repr=False)
+class Image(Value):
     """
     An image in a prompt or in a tool's result.
 
@@ -77,8 +78,8 @@ class Image:
         return {"type": "image_url", "image_url": image}
 
 
-@attrs.frozen
-class File:
+@attrs.frozen(eq=False, repr=False)
+class File(Value):
     """
     A document, such as a PDF, in a prompt or in a tool's result.
 

@@ -14,6 +14,7 @@ import attrs
 
 from toolnexus.results import Message as MessageDict
 from toolnexus.results import RunResult, Usage
+from toolnexus.values import Value
 
 if TYPE_CHECKING:
     from toolnexus.errors import ToolnexusError
@@ -40,8 +41,8 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class Origin:
+@attrs.frozen(eq=False, repr=False)
+class Origin(Value):
     """
     Where events come from; the events of one attempt share it.
 
@@ -65,8 +66,8 @@ class Origin:
 _NOWHERE = Origin()
 
 
-@attrs.frozen
-class Event:
+@attrs.frozen(eq=False, repr=False)
+class Event(Value):
     """The base of all events."""
 
     type: ClassVar[str] = ""
@@ -107,7 +108,7 @@ class Event:
         return self.origin.attempt
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Text(Event):
     """A piece of the answer."""
 
@@ -116,7 +117,7 @@ class Text(Event):
     delta: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Thinking(Event):
     """A piece of the reasoning; it is never part of the text."""
 
@@ -125,7 +126,7 @@ class Thinking(Event):
     delta: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolCallDelta(Event):
     """A raw fragment of a tool call, for display only. Asked for with the channel "messages"."""
 
@@ -137,7 +138,7 @@ class ToolCallDelta(Event):
     arguments: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Message(Event):
     """
     The authoritative message of a turn. Asked for with the channel "messages".
@@ -151,7 +152,7 @@ class Message(Event):
     complete: bool = True
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolCall(Event):
     """A tool is about to run; the arguments are whole."""
 
@@ -162,7 +163,7 @@ class ToolCall(Event):
     args: dict[str, Any]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolOutput(Event):
     """A running tool reports progress."""
 
@@ -173,7 +174,7 @@ class ToolOutput(Event):
     delta: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolFinished(Event):
     """A tool call has its result."""
 
@@ -185,7 +186,7 @@ class ToolFinished(Event):
     is_error: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class UsageReport(Event):
     """The run's token counts, once, right before `Done`."""
 
@@ -194,7 +195,7 @@ class UsageReport(Event):
     usage: Usage
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Pending(Event):
     """A tool waits for a person."""
 
@@ -203,7 +204,7 @@ class Pending(Event):
     request: Request
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Custom(Event):
     """A tool, hook or flow node sent a payload of its own."""
 
@@ -212,7 +213,7 @@ class Custom(Event):
     payload: Any
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AttemptFailed(Event):
     """
     A try of a model call failed; the ``text`` that it gave is void.
@@ -232,7 +233,7 @@ class AttemptFailed(Event):
     text: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Done(Event):
     """The run is over and has a result. Always the last item."""
 
@@ -250,7 +251,7 @@ class _Seen:
         self.seen = False
 
 
-@attrs.frozen(init=False, repr=False)
+@attrs.frozen(init=False, eq=False, repr=False)
 class Error(Event):
     """
     The run failed. Always the last item.

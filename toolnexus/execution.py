@@ -30,7 +30,7 @@ __all__ = ["Outcome", "record", "run_calls", "run_one"]
 _MESSAGES = 64
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Outcome:
     """A call with its result."""
 
@@ -38,7 +38,7 @@ class Outcome:
     result: ToolResult
 
 
-@attrs.define
+@attrs.define(eq=False)
 class _Job:
     """A call that is to run, or runs."""
 

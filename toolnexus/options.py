@@ -42,7 +42,7 @@ _HOST_KEY = {
 _RESERVED = ("messages", "tools", "stream")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Options:
     """Everything that a client was given, checked."""
 

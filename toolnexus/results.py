@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import attrs
 
+from toolnexus.values import Value
+
 __all__ = ["AttemptRecord", "FinishReason", "Message", "RunResult", "ToolCallRecord", "Usage"]
 
 #: One message of the neutral transcript: an OpenAI-shaped dict of plain JSON values.
@@ -17,8 +19,8 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "pause"
 Status = Literal["done", "pending", "incomplete"]
 
 
-@attrs.frozen
-class Usage:
+@attrs.frozen(eq=False, repr=False)
+class Usage(Value):
     """
     Token counts.
 
@@ -54,8 +56,8 @@ class Usage:
         return attrs.asdict(self)
 
 
-@attrs.frozen
-class ToolCallRecord:
+@attrs.frozen(eq=False, repr=False)
+class ToolCallRecord(Value):
     """
     One tool call of a run, as it ended.
 
@@ -76,8 +78,8 @@ class ToolCallRecord:
     metadata: dict[str, Any] = attrs.field(factory=dict)
 
 
-@attrs.frozen
-class AttemptRecord:
+@attrs.frozen(eq=False, repr=False)
+class AttemptRecord(Value):
     """
     One try of a model call.
 
@@ -98,8 +100,8 @@ class AttemptRecord:
     usage: Usage = Usage()
 
 
-@attrs.frozen(kw_only=True)
-class RunResult:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class RunResult(Value):
     """
     What a run reached.
 

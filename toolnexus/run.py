@@ -26,7 +26,7 @@ def new_run_id() -> str:
     return f"run-{secrets.token_hex(8)}"
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Run:
     """
     The state of one run; the loop alone changes it.

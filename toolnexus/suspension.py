@@ -9,6 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from toolnexus.tools.base import ToolResult
+from toolnexus.values import Value
 
 __all__ = ["Answer", "Request", "pending", "pending_of"]
 
@@ -16,8 +17,8 @@ __all__ = ["Answer", "Request", "pending", "pending_of"]
 PENDING_KEY = "pending"
 
 
-@attrs.frozen(kw_only=True)
-class Request:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Request(Value):
     """
     What a suspended tool wants to know. Plain JSON, so that it can be stored and sent.
 
@@ -59,8 +60,8 @@ class Request:
         return cls(**{k: v for k, v in data.items() if k in known})
 
 
-@attrs.frozen
-class Answer:
+@attrs.frozen(eq=False, repr=False)
+class Answer(Value):
     """
     What a person said to a request. Plain JSON, too.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from toolnexus.cancel import CancelScope
+from toolnexus.values import Value
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Tool", "ToolResult"]
 
 
-@attrs.frozen
-class ToolResult:
+@attrs.frozen(eq=False, repr=False)
+class ToolResult(Value):
     """
     What a tool gives back.
 
@@ -108,8 +109,8 @@ class Context:
 Execute = Callable[[dict[str, Any], Context], Any]
 
 
-@attrs.frozen(eq=False)
-class Tool:
+@attrs.frozen(eq=False, repr=False)
+class Tool(Value):
     """
     A tool that a model can call.
 
@@ -133,6 +134,9 @@ class Tool:
     >>> shout.execute({"text": "hey"}, Context())
     'HEY'
     """
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     name: str
     description: str = ""

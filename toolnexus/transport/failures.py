@@ -41,7 +41,7 @@ BODY_ERRORS = (
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Timeouts:
     """
     How long each phase may take, in seconds.

@@ -38,7 +38,7 @@ _DRAIN_SECONDS = 0.05
 _READ = 64 * 1024
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Limits:
     """The most bytes of one event, and the most bytes and events of one answer."""
 
@@ -47,7 +47,7 @@ class Limits:
     response_events: int = 2_000_000
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class HTTPRequest:
     """One request, ready to be sent."""
 

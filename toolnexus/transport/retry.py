@@ -13,7 +13,7 @@ from toolnexus.errors import APIError, ToolnexusError
 __all__ = ["ErrorInfo", "OnError", "RetryPolicy"]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class ErrorInfo:
     """
     What an ``on_error`` function gets to decide on.
@@ -36,7 +36,7 @@ class ErrorInfo:
 OnError = Callable[[ErrorInfo], Literal["retry", "fail"]]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class RetryPolicy:
     """
     Exponential backoff with full jitter.

@@ -31,7 +31,7 @@ BARE = "toolnexus.bare"
 _JSON = json.JSONDecoder()
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Quirks:
     """
     What an endpoint was found not to take; learned from its refusals and kept for the client.
@@ -49,7 +49,7 @@ class Quirks:
     echo_reasoning: bool = True
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class ModelRequest:
     """
     One model call, in neutral terms.

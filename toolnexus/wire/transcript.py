@@ -18,7 +18,7 @@ __all__ = ["Prepared", "prepare"]
 INTERRUPTED = "This call was interrupted and has no result."
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Prepared:
     """
     A transcript that can be sent.
