@@ -30,7 +30,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (code
           (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 
 #: Codecs that a server may not choose: they are not character sets, or take quadratic time.
-_NO_CHARSETS = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "undefined")
+_NO_CHARSETS = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf_7", "undefined")
 
 #: How much of a Location header is shown.
 _SHOWN = 2000
@@ -132,7 +132,7 @@ def _decode(body: bytes, charset: str | None, cut: bool) -> str:
 def _try_decode(body: bytes, charset: str, cut: bool) -> str | None:
     try:
         info = codecs.lookup(charset)
-        if info.name in _NO_CHARSETS or not info._is_text_encoding:
+        if info.name.replace("-", "_") in _NO_CHARSETS or not info._is_text_encoding:
             return None
         # Not final where the body was cut: the half character at its end is left out.
         return info.incrementaldecoder("strict").decode(body, final=not cut)

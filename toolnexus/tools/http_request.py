@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -24,6 +23,7 @@ __all__ = ["Answer", "Exchange", "Failure", "Limits", "Outgoing", "Sessions"]
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 5
 _PIECE = 1 << 16
+_DEFAULT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "toolnexus", "Accept": "*/*"}
 
 
 @attrs.frozen
@@ -92,31 +92,38 @@ class Sessions:
     def __reduce__(self) -> tuple[Any, ...]:
         return Sessions, (self.given,)
 
-    def get(self) -> requests.Session:
-        """Return the session to use in this process."""
-        if self.given is not None:
-            return self.given
-        own = self._own
-        if own is None or own[0] != os.getpid():
-            # Two threads may both make one; the one that is lost was not used for long.
-            own = self._own = (os.getpid(), _new_session())
-        return own[1]
+    def send(self, outgoing: Outgoing, timeout: float | None) -> requests.Response:
+        """
+        Send a request and return the response with its body unread; no redirect is followed.
 
-    def prepare(self, outgoing: Outgoing) -> requests.PreparedRequest:
-        """Return the request in requests' form."""
+        Args:
+            outgoing: The request.
+            timeout: Seconds for connecting, and for each wait for bytes.
+        """
         import requests
 
         request = requests.Request(
             outgoing.method, outgoing.url, headers=dict(outgoing.headers), data=outgoing.body
         )
         if self.given is not None:
-            return self.given.prepare_request(request)
-        # Not through the session: that would add what ~/.netrc says for the host.
+            prepared = self.given.prepare_request(request)
+            settings = self.given.merge_environment_settings(prepared.url, {}, True, None, None)
+            return self.given.send(prepared, allow_redirects=False, timeout=timeout, **settings)
+        session = self._session()
+        # Not through the session: that would add what ~/.netrc says for the host, and read the
+        # whole body of a redirect, however long it is.
         prepared = request.prepare()
-        prepared.headers.setdefault("Accept-Encoding", "gzip, deflate")
-        prepared.headers.setdefault("User-Agent", "toolnexus")
-        prepared.headers.setdefault("Accept", "*/*")
-        return prepared
+        for name, value in _DEFAULT_HEADERS.items():
+            prepared.headers.setdefault(name, value)
+        settings: Any = session.merge_environment_settings(prepared.url, {}, True, None, None)
+        return session.get_adapter(str(prepared.url)).send(prepared, timeout=timeout, **settings)
+
+    def _session(self) -> requests.Session:
+        own = self._own
+        if own is None or own[0] != os.getpid():
+            # Two threads may both make one; the one that is lost was not used for long.
+            own = self._own = (os.getpid(), _new_session())
+        return own[1]
 
 
 def _new_session() -> requests.Session:
@@ -127,8 +134,6 @@ def _new_session() -> requests.Session:
     session = requests.Session()
     for scheme in ("http://", "https://"):
         session.mount(scheme, CancellableAdapter())
-    # Nothing that one call gets may go out with another.
-    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
     return session
 
 
@@ -216,13 +221,10 @@ class Exchange:
         """Send, and give the response with its body unread; whatever happens, it is closed."""
         from toolnexus.transport.connection import Lease, leasing
 
-        session = self.sessions.get()
-        prepared = self.sessions.prepare(outgoing)
-        settings = session.merge_environment_settings(prepared.url, {}, True, None, None)
         lease = Lease(call)
         try:
             with leasing(lease):
-                response = session.send(prepared, allow_redirects=False, timeout=call.remaining(), **settings)
+                response = self.sessions.send(outgoing, call.remaining())
             # A session of the user's may lack our adapter: then the reading at least can be cut.
             undo = call.parent.on_cancel(response.raw.shutdown) if self.sessions.given else lambda: None
             try:

@@ -26,7 +26,7 @@ _SECRET_NAME = re.compile(r"auth|cookie|key|token|secret|passw|session|signature
 #: A shorter value is no secret, and blotting it out would garble ordinary text.
 _SHORTEST = 4
 
-_BLOT = "***"
+_BLOT = "[secret]"
 
 
 @attrs.frozen
@@ -151,7 +151,7 @@ class Redactor:
         secrets: The values that nobody may see.
 
     >>> Redactor(["s3cret/1"]).clean("you sent s3cret/1, that is s3cret%2F1")
-    'you sent ***, that is ***'
+    'you sent [secret], that is [secret]'
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
