@@ -42,32 +42,29 @@ _BY_STATUS: dict[int, type[APIStatusError]] = {
     529: OverloadedError,
 }
 
-#: The providers' words for an error, in the order in which they are looked for.
-_BY_WORD: list[tuple[type[APIStatusError], re.Pattern[str]]] = [
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        (ContextLengthError, r"context_length|context_window|prompt_too_long|string_above_max_length"),
-        (RequestTooLargeError, r"request_too_large"),
-        (QuotaError, r"insufficient_quota|exceeded_current_quota|billing|insufficient_credit|^1113$|quota_exceeded"),
-        (ContentFilterError, r"content_filter|content_policy|responsibleaipolicy|moderation"),
-        (OverloadedError, r"overloaded|insufficient_system_resource|server_busy|capacity"),
-        (RateLimitError, r"rate_?limit|too_many_requests|resource_exhausted|throttl"),
-        (PermissionDeniedError, r"permission|forbidden"),
-        (AuthenticationError, r"authenticat|unauthor|invalid_api_key|invalid_key"),
-        (NotFoundError, r"not_?found|model_not_exist"),
-        (ServiceUnavailableError, r"unavailable"),
-        (BadRequestError, r"invalid_?request|invalid_argument|badrequest|bad_request|tool_use_failed|unsupported"),
-        (InternalServerError, r"api_error|server_error|internal|timeout|worker"),
-    )
-]
-
-_CONTEXT = re.compile(
-    r"context[ _](length|window|size)|context limit|maximum context|too many tokens|prompt is too long"
-    r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context|longer than the model",
-    re.IGNORECASE,
+#: The providers' words for an error, in the order in which they are looked for. These and the
+#: patterns below are compiled when they are first needed, and kept by `re`: that is off the import.
+_BY_WORD: tuple[tuple[type[APIStatusError], str], ...] = (
+    (ContextLengthError, r"context_length|context_window|prompt_too_long|string_above_max_length"),
+    (RequestTooLargeError, r"request_too_large"),
+    (QuotaError, r"insufficient_quota|exceeded_current_quota|billing|insufficient_credit|^1113$|quota_exceeded"),
+    (ContentFilterError, r"content_filter|content_policy|responsibleaipolicy|moderation"),
+    (OverloadedError, r"overloaded|insufficient_system_resource|server_busy|capacity"),
+    (RateLimitError, r"rate_?limit|too_many_requests|resource_exhausted|throttl"),
+    (PermissionDeniedError, r"permission|forbidden"),
+    (AuthenticationError, r"authenticat|unauthor|invalid_api_key|invalid_key"),
+    (NotFoundError, r"not_?found|model_not_exist"),
+    (ServiceUnavailableError, r"unavailable"),
+    (BadRequestError, r"invalid_?request|invalid_argument|badrequest|bad_request|tool_use_failed|unsupported"),
+    (InternalServerError, r"api_error|server_error|internal|timeout|worker"),
 )
-_QUOTA = re.compile(r"quota exceeded|exceeded your current quota|insufficient (balance|credit|quota)", re.IGNORECASE)
-_OVERLOAD = re.compile(r"\boverloaded\b", re.IGNORECASE)
+
+_CONTEXT = (
+    r"(?i)context[ _](length|window|size)|context limit|maximum context|too many tokens|prompt is too long"
+    r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context|longer than the model"
+)
+_QUOTA = r"(?i)quota exceeded|exceeded your current quota|insufficient (balance|credit|quota)"
+_OVERLOAD = r"(?i)\boverloaded\b"
 
 
 def shows_error(name: str, payload: Any) -> bool:
@@ -159,13 +156,13 @@ def _number(code: Any) -> int | None:
 def _kind(number: int | None, word: Any, code: Any, message: str) -> type[APIStatusError]:
     """Decide by the provider's words first: the status is often a plain 400 or 500."""
     words = [str(item).lower() for item in (code, word) if item is not None]
-    by_word = next((kind for said in words for kind, pattern in _BY_WORD if pattern.search(said)), None)
-    if number in (None, 400, 413, 422, 500) and _CONTEXT.search(message):
+    by_word = next((kind for said in words for kind, pattern in _BY_WORD if re.search(pattern, said)), None)
+    if number in (None, 400, 413, 422, 500) and re.search(_CONTEXT, message):
         return RequestTooLargeError if number == 413 else ContextLengthError
-    if number in (None, 402, 403, 429) and (by_word is QuotaError or _QUOTA.search(message)):
+    if number in (None, 402, 403, 429) and (by_word is QuotaError or re.search(_QUOTA, message)):
         return QuotaError
     if number is None or by_word in (ContextLengthError, ContentFilterError, OverloadedError):
-        return by_word or (OverloadedError if _OVERLOAD.search(message) else InternalServerError)
+        return by_word or (OverloadedError if re.search(_OVERLOAD, message) else InternalServerError)
     if number in _BY_STATUS:
         return _BY_STATUS[number]
     if number >= 500:
