@@ -1,10 +1,18 @@
-"""toolnexus: run and stream LLM agents from plain synchronous Python."""
+"""
+toolnexus: run and stream LLM agents from plain synchronous Python.
+
+What every program needs is imported here; the rest of the public names are imported when they are
+first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from toolnexus._version import __version__
 from toolnexus.cancel import CancelScope
 from toolnexus.client import Client, create_client
-from toolnexus.content import File, Image
-from toolnexus.conversation import Conversation
 from toolnexus.errors import (
     APIConnectionError,
     APIError,
@@ -61,11 +69,29 @@ from toolnexus.events import (
     UsageReport,
 )
 from toolnexus.results import AttemptRecord, RunResult, ToolCallRecord, Usage
-from toolnexus.stores.memory import MemoryStore
 from toolnexus.stream import Stream
-from toolnexus.suspension import Answer, Request, pending
 from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.transport.retry import ErrorInfo
+
+if TYPE_CHECKING:
+    from toolnexus.content import File, Image
+    from toolnexus.conversation import Conversation
+    from toolnexus.stores import MemoryStore, SqliteStore
+    from toolnexus.suspension import Answer, Request, pending
+    from toolnexus.tools.functions import collect, tool
+
+_LATER = {
+    "Answer": "toolnexus.suspension",
+    "Conversation": "toolnexus.conversation",
+    "File": "toolnexus.content",
+    "Image": "toolnexus.content",
+    "MemoryStore": "toolnexus.stores",
+    "Request": "toolnexus.suspension",
+    "SqliteStore": "toolnexus.stores",
+    "collect": "toolnexus.tools.functions",
+    "pending": "toolnexus.suspension",
+    "tool": "toolnexus.tools.functions",
+}
 
 __all__ = [
     "APIConnectionError",
@@ -117,6 +143,7 @@ __all__ = [
     "RunTimeoutError",
     "SchemaError",
     "ServiceUnavailableError",
+    "SqliteStore",
     "StoreConflictError",
     "StoreError",
     "Stream",
@@ -137,6 +164,19 @@ __all__ = [
     "Usage",
     "UsageReport",
     "__version__",
+    "collect",
     "create_client",
     "pending",
+    "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import requests
 
 from toolnexus.cancel import CancelScope
-from toolnexus.conversation import Conversation
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
 from toolnexus.loop import drive, report_usage
@@ -21,14 +20,16 @@ from toolnexus.report import Reporter
 from toolnexus.results import Message, RunResult
 from toolnexus.run import Run, new_run_id
 from toolnexus.storage import Storage, check_store
-from toolnexus.stores.memory import MemoryStore
 from toolnexus.stores.locks import ConversationLocks
 from toolnexus.stream import Pump, Stream
-from toolnexus.suspension import Answer, Request
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
 from toolnexus.wire import Quirks
+
+if TYPE_CHECKING:
+    from toolnexus.conversation import Conversation
+    from toolnexus.suspension import Answer, Request
 
 __all__ = ["Client", "create_client"]
 
@@ -145,7 +146,7 @@ class Client:
             log_content=log_content,
         )
         self._user_session = check_session(session)
-        self._store = MemoryStore() if store is None else check_store(store)
+        self._store = _memory_store() if store is None else check_store(store)
         self._open()
 
     def _open(self) -> None:
@@ -324,6 +325,8 @@ class Client:
             tools: The tools for every message.
             id: A conversation of the store to go on with; by default one that only this object knows.
         """
+        from toolnexus.conversation import Conversation
+
         return Conversation(self, tools, id=id)
 
     # -- inside ------------------------------------------------------------------------------
@@ -400,6 +403,12 @@ def create_client(base_url: str | None = None, **options: Any) -> Client:
         ConfigurationError: An option has a wrong type or value.
     """
     return Client(base_url, **options)
+
+
+def _memory_store() -> Any:
+    from toolnexus.stores.memory import MemoryStore  # here, because importing shall be cheap
+
+    return MemoryStore()
 
 
 _OVERRIDES = ("model", "system_prompt", "max_turns", "timeout")

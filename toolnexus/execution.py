@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -21,8 +21,10 @@ from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
-from toolnexus.suspension import Answer, pending_of
-from toolnexus.tools.base import Context, Tool, ToolResult
+from toolnexus.tools.base import Context, Tool, ToolResult, suspends
+
+if TYPE_CHECKING:
+    from toolnexus.suspension import Answer
 
 __all__ = ["Outcome", "record", "run_calls", "run_one"]
 
@@ -156,7 +158,7 @@ class _Turn:
         del self.running[job.position]
         job.close()
         self.results[job.position] = result
-        if pending_of(result) is None:
+        if not suspends(result):
             report_finished(self.run, job.request, result)
 
 

@@ -7,7 +7,6 @@ It knows turns, tools and limits; no provider, no thread, no queue. `run()` driv
 
 from __future__ import annotations
 
-from toolnexus.approval import settle
 from toolnexus.attempts import call_model
 from toolnexus.chunks import Reply
 from toolnexus.errors import ToolnexusError
@@ -15,7 +14,7 @@ from toolnexus.events import Message, UsageReport
 from toolnexus.execution import Outcome, record, run_calls
 from toolnexus.results import RunResult
 from toolnexus.run import Run
-from toolnexus.tools.base import ToolResult
+from toolnexus.tools.base import ToolResult, suspends
 
 __all__ = ["drive"]
 
@@ -69,11 +68,20 @@ def _turns(run: Run) -> RunResult:
 def _run_tools(run: Run, reply: Reply) -> bool:
     """Run the calls of an answer; tell whether all of them have a result."""
     outcomes = run_calls(run, reply.calls)
-    settled = [settle(run, outcome) for outcome in outcomes]
+    settled = [_settled(run, outcome) for outcome in outcomes]
     for outcome, done in zip(outcomes, settled, strict=True):
         if done:
             record(run, outcome)
     return all(settled)
+
+
+def _settled(run: Run, outcome: Outcome) -> bool:
+    """Tell whether a call has its result, once a person was asked where it suspends."""
+    if not suspends(outcome.result):
+        return True
+    from toolnexus.approval import settle  # most runs suspend never, and importing shall be cheap
+
+    return settle(run, outcome)
 
 
 def _leave_out(run: Run, reply: Reply) -> None:

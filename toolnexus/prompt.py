@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolnexus.chunks import mend_surrogates
-from toolnexus.content import File, Image
 from toolnexus.errors import ConfigurationError
 from toolnexus.results import Message
 
@@ -32,7 +31,7 @@ def to_message(prompt: Any) -> Message:
         if not prompt.strip():
             raise ConfigurationError("the prompt is empty")
         return {"role": "user", "content": mend_surrogates(prompt)}
-    if isinstance(prompt, (Image, File)):
+    if _is_part(prompt):
         prompt = [prompt]
     if not isinstance(prompt, Iterable) or isinstance(prompt, (bytes, dict)):
         raise ConfigurationError(f"the prompt must be a text or a list of parts, not {type(prompt).__name__}")
@@ -45,11 +44,17 @@ def to_message(prompt: Any) -> Message:
 def _part(item: Any) -> dict[str, Any]:
     if isinstance(item, str):
         return {"type": "text", "text": mend_surrogates(item)}
-    if isinstance(item, (Image, File)):
-        return item.to_part()
+    if _is_part(item):
+        part: dict[str, Any] = item.to_part()
+        return part
     if isinstance(item, dict) and isinstance(item.get("type"), str):
         return item
     raise ConfigurationError(f"a part of the prompt must be a text, an Image, a File or a part dict, not {item!r:.80}")
+
+
+def _is_part(item: Any) -> bool:
+    """Tell whether it is an `Image` or a `File`, without importing them for the many who need neither."""
+    return callable(getattr(item, "to_part", None))
 
 
 def check_history(history: Any) -> list[Message]:

@@ -8,13 +8,10 @@ from typing import Any, Literal
 
 import attrs
 
-from toolnexus.tools.base import ToolResult
+from toolnexus.tools.base import PENDING_KEY, ToolResult
 from toolnexus.values import Value
 
 __all__ = ["Answer", "Request", "pending", "pending_of"]
-
-#: The key in a tool result's metadata under which the request rides.
-PENDING_KEY = "pending"
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from toolnexus.content import Part
     from toolnexus.suspension import Answer
 
-__all__ = ["Context", "Tool", "ToolResult"]
+__all__ = ["PENDING_KEY", "Context", "Tool", "ToolResult", "suspends"]
+
+#: The key in a result's metadata under which the request of a suspended call rides.
+PENDING_KEY = "pending"
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -48,6 +51,11 @@ class ToolResult(Value):
     def error(cls, message: str, **metadata: Any) -> ToolResult:
         """Return a result that failed, with a message that the model can act on."""
         return cls(message, True, metadata)
+
+
+def suspends(result: ToolResult) -> bool:
+    """Tell whether a result says that its call waits for a person."""
+    return PENDING_KEY in result.metadata
 
 
 @attrs.define(kw_only=True, eq=False)
