@@ -39,12 +39,13 @@ def recorded(
     """
     body = source if isinstance(source, bytes) else Path(source).read_bytes()
     meta = {} if isinstance(source, bytes) else _meta(Path(source))
-    headers = {name: str(value) for name, value in (meta.get("response_headers") or {}).items()}
-    kind = next((value for name, value in headers.items() if name.lower() == "content-type"), None)
-    others = {name: value for name, value in headers.items() if name.lower() != "content-type"}
-    delivery["headers"] = {**others, **delivery.get("headers", {})}
-    chosen = content_type or kind or _looks_like(body)
-    return raw(body, status=status or meta.get("status") or 200, content_type=chosen, **delivery)
+    given = delivery.get("headers") or {}
+    headers = {name.lower(): str(value) for name, value in (meta.get("response_headers") or {}).items()}
+    kind = content_type or headers.pop("content-type", None) or _looks_like(body)
+    headers.pop("content-type", None)
+    kept = {name: value for name, value in headers.items() if name not in {key.lower() for key in given}}
+    delivery["headers"] = {**kept, **given}
+    return raw(body, status=status or meta.get("status") or 200, content_type=kind, **delivery)
 
 
 def _meta(path: Path) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from toolnexus.testing._answers import (
     Failure,
     Raw,
     Script,
+    StreamFailure,
+    Turn,
     as_answer,
 )
 from toolnexus.testing._anthropic import Anthropic
@@ -131,10 +133,10 @@ class ModelServer(Scripting):
         """Queue an answer, or several of them: a :class:`Script` or a list."""
         if isinstance(script, Script):
             answers: Sequence[Answer] = script.answers
-        elif isinstance(script, list | tuple):
-            answers = [as_answer(answer) for answer in script]
+        elif isinstance(script, str | Turn | Failure | StreamFailure | Raw):
+            answers = [as_answer(script)]
         else:
-            answers = [as_answer(script)]  # type: ignore[arg-type]
+            answers = [as_answer(answer) for answer in script]
         with self._changed:
             self._script.extend(answers)
 
