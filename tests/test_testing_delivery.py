@@ -84,7 +84,7 @@ def exchange(server: ModelServer, body: bytes = STREAM, version: str = "1.1") ->
 
 def chunks(body: bytes) -> list[bytes]:
     """Return the chunks of a body; the framing must be right to the last byte."""
-    found = []
+    found: list[bytes] = []
     while True:
         size, _, body = body.partition(b"\r\n")
         data, end, body = (
