@@ -20,8 +20,8 @@ myst_heading_anchors = 3
 # `Name` in a docstring is a link where there is something to link to.
 default_role = "py:obj"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
-autodoc_class_signature = "mixed"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
