@@ -101,7 +101,7 @@ class Screen:
                 )
             case Error(error=error, partial=partial):
                 self.line(f"failed: {error.describe()}", self.RED)
-                if partial.text:
+                if partial is not None and partial.text:
                     self.line(f"so far: {partial.text}", self.DIM)
 
 
