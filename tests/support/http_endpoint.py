@@ -34,6 +34,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each answer waits 40 ms for the client's acknowledgement
 
             def handle_one_request(self) -> None:
                 try:

@@ -12,7 +12,15 @@ import attrs
 from toolnexus.errors import ConfigurationError
 from toolnexus.tools.base import Tool
 from toolnexus.tools.http_answer import ResultMode
-from toolnexus.tools.http_call import SAFE_METHODS, HttpCall, check_limits, check_mode, exchange, tool_options
+from toolnexus.tools.http_call import (
+    SAFE_METHODS,
+    HttpCall,
+    check_limits,
+    check_mode,
+    check_url,
+    exchange,
+    tool_options,
+)
 from toolnexus.tools.http_request import Outgoing
 from toolnexus.tools.http_secrets import configured_headers
 from toolnexus.tools.http_values import (
@@ -133,22 +141,12 @@ def _check_method(method: Any) -> str:
 
 
 def _check_url(url: str) -> None:
-    """Refuse a URL whose host, or whose password, could go astray."""
     if "${" in url:
         raise ConfigurationError("url: ${VARIABLE} is for headers only")
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"url: {error}") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError("url must begin with http:// or https:// and have a host")
-    if "@" in parts.netloc:
-        raise ConfigurationError("url: put the password into a header, not into the URL")
-    if _PLACEHOLDER.search(parts.netloc):
+    if _PLACEHOLDER.search(check_url(url).netloc):
         raise ConfigurationError("url: a placeholder in the host would let the model choose the server")
     try:
-        check_path(_PLACEHOLDER.sub("x", parts.path))
+        check_path(_PLACEHOLDER.sub("x", urlsplit(url).path))
     except ArgumentError as error:
         raise ConfigurationError("url: '.' and '..' segments are refused") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote, urlsplit
 
 import attrs
 
@@ -20,6 +20,7 @@ __all__ = [
     "HttpCall",
     "check_limits",
     "check_mode",
+    "check_url",
     "exchange",
     "merged_headers",
     "tool_options",
@@ -114,6 +115,28 @@ def check_mode(mode: str) -> None:
     """
     if mode not in ("text", "json", "status+text"):
         raise ConfigurationError(f"result_mode must be 'text', 'json' or 'status+text', not {mode!r}")
+
+
+def check_url(url: str) -> SplitResult:
+    """
+    Check a URL that somebody configured.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ConfigurationError: It is not for HTTP, has no host, or holds a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"url: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError("url must begin with http:// or https:// and have a host")
+    if "@" in parts.netloc:
+        raise ConfigurationError("url: put the password into a header, not into the URL")
+    return parts
 
 
 def tool_options(method: str, limits: Limits) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Sessions:
         )
         if self.given is not None:
             prepared = self.given.prepare_request(request)
-            settings = self.given.merge_environment_settings(prepared.url, {}, True, None, None)
+            settings = _environment(self.given, prepared)
             return self.given.send(prepared, allow_redirects=False, timeout=timeout, **settings)
         session = self._session()
         # Not through the session: that would add what ~/.netrc says for the host, and read the
@@ -115,8 +115,8 @@ class Sessions:
         prepared = request.prepare()
         for name, value in _DEFAULT_HEADERS.items():
             prepared.headers.setdefault(name, value)
-        settings: Any = session.merge_environment_settings(prepared.url, {}, True, None, None)
-        return session.get_adapter(str(prepared.url)).send(prepared, timeout=timeout, **settings)
+        adapter = session.get_adapter(str(prepared.url))
+        return adapter.send(prepared, timeout=timeout, **_environment(session, prepared))
 
     def _session(self) -> requests.Session:
         own = self._own
@@ -124,6 +124,11 @@ class Sessions:
             # Two threads may both make one; the one that is lost was not used for long.
             own = self._own = (os.getpid(), _new_session())
         return own[1]
+
+
+def _environment(session: requests.Session, prepared: requests.PreparedRequest) -> dict[str, Any]:
+    """Return the proxies and certificates that the environment names."""
+    return dict(session.merge_environment_settings(prepared.url, {}, True, None, None))
 
 
 def _new_session() -> requests.Session:

@@ -115,6 +115,8 @@ class Credential:
         text = self.template.fill()
         if self.scheme == "Basic":
             text = base64.b64encode(text.encode()).decode("ascii")
+        elif self.scheme and text.lower().startswith(f"{self.scheme.lower()} "):
+            return text  # people often keep the word with the token
         return f"{self.scheme} {text}".lstrip()
 
 
