@@ -43,7 +43,7 @@ def shell_tools(options: Options) -> list[Tool]:
                 "workdir": {"type": "string", "description": "The folder to run it in."},
                 "timeout": {
                     "type": "number",
-                    "description": f"Milliseconds it may take: {DEFAULT_TIMEOUT} by default, up to {MAX_TIMEOUT}.",
+                    "description": f"Milliseconds to allow: {DEFAULT_TIMEOUT} by default, up to {MAX_TIMEOUT}.",
                 },
                 "description": {"type": "string", "description": "What the command does, in a few words."},
             },

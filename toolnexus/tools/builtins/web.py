@@ -30,7 +30,7 @@ def web_tools(options: Options) -> list[Tool]:
         define(
             webfetch,
             options,
-            description="Get a page from the web as Markdown, text or HTML. A long page is cut, and the cut says so.",
+            description="Get a page from the web as Markdown, text or HTML. A long one is cut, and the cut says so.",
             properties={
                 "url": {"type": "string", "description": "The http or https address."},
                 "format": {"type": "string", "enum": list(_FORMATS), "description": "markdown by default."},

@@ -16,6 +16,10 @@ def _optional_names(value: Sequence[str] | None) -> tuple[str, ...] | None:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def _names(value: Sequence[str]) -> tuple[str, ...]:
+    return _optional_names(value) or ()
+
+
 @attrs.frozen
 class SkillDef:
     """
@@ -36,7 +40,7 @@ class SkillDef:
     name: str
     content: str
     description: str | None = None
-    resources: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    resources: tuple[str, ...] = attrs.field(default=(), converter=_names)
     base: str | None = None
     allowed_tools: tuple[str, ...] | None = attrs.field(default=None, converter=_optional_names)
 
