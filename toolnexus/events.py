@@ -8,6 +8,7 @@ in equality, so ``event == Text("Hel")`` holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -245,10 +246,15 @@ class Done(Event):
 class _Seen:
     """Whether anybody looked at an error; the one mutable thing about an event."""
 
-    __slots__ = ("seen",)
+    __slots__ = ("otherwise", "seen")
 
     def __init__(self) -> None:
         self.seen = False
+        self.otherwise: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if not self.seen and self.otherwise is not None:
+            self.otherwise()
 
 
 @attrs.frozen(init=False, eq=False, repr=False)
@@ -300,6 +306,10 @@ class Error(Event):
     def looked_at(self) -> bool:
         """Whether anybody took notice."""
         return self._looked.seen
+
+    def if_nobody_looks(self, function: Callable[[], None]) -> None:
+        """Have a function called once the event is gone and nobody has looked at it."""
+        self._looked.otherwise = function
 
     def peek(self) -> ToolnexusError:
         """Return the error without taking notice of it."""

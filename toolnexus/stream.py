@@ -18,7 +18,7 @@ from types import TracebackType
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
-from toolnexus.errors import StreamConsumedError, StreamThreadError, ToolnexusError
+from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Text
 from toolnexus.results import RunResult
 
@@ -222,12 +222,10 @@ def _wrapped(error: BaseException) -> ToolnexusError:
     return wrapped
 
 
-def _let_go(pump: Pump, ending: list[Error]) -> None:
-    """The finalizer of a stream: cancels without a lock, and speaks for an error nobody looked at."""
-    pump.scope.abandon()
-    for error in ending:
-        if not error.looked_at:
-            _log.error("%s ended with an error that nobody looked at: %s", pump.run_id, error.peek().describe())
+def _speaker(run_id: str, error: ToolnexusError) -> Callable[[], None]:
+    """Return what speaks for an error that nobody looked at."""
+    text = error.describe()
+    return lambda: _log.error("%s ended with an error that nobody looked at: %s", run_id, text)
 
 
 class Stream:
@@ -250,11 +248,10 @@ class Stream:
         self._text: list[str] = []
         self._terminal: Event | None = None
         self._closed = False
-        self._ending: list[Error] = []
         #: The events so far, if they were asked for; else None.
         self.events: list[Event] | None = [] if keep_events else None
         self._lock = threading.Lock()  # guards the start of the pump
-        self._finalizer = weakref.finalize(self, _let_go, pump, self._ending)
+        self._finalizer = weakref.finalize(self, pump.scope.abandon)
         self._finalizer.atexit = False
 
     def __repr__(self) -> str:
@@ -344,8 +341,8 @@ class Stream:
             return
         self._terminal = event
         self._batch = iter(())
-        if isinstance(event, Error):
-            self._ending.append(event)
+        if isinstance(event, Error) and not isinstance(event.peek(), RunCancelledError):
+            event.if_nobody_looks(_speaker(self.run_id, event.peek()))
         if self._pump.thread is not None and not self._closed:
             self._pump.thread.join(_GRACE)
 
