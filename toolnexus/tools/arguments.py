@@ -1,0 +1,147 @@
+"""
+Checks values against JSON schemas, with messages that a model can act on.
+
+The checker knows the keywords that schemas of tools are made of. A schema that a person wrote with
+others goes to the ``jsonschema`` package where that is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolnexus.tools.base import Tool
+from toolnexus.tools.keywords import KNOWN, Checker, spot
+
+__all__ = ["argument_checker", "check_arguments", "without_nulls"]
+
+#: The most complaints that one check returns; a model needs no more to see what is wrong.
+_MAX_PROBLEMS = 20
+
+Check = Callable[[Any], list[str]]
+
+
+def check_arguments(schema: Mapping[str, Any], args: Any) -> list[str]:
+    """
+    Check a value against a JSON schema.
+
+    Args:
+        schema: The schema. Keywords that are not known are passed over.
+        args: The value; for a tool call the dict of its arguments.
+
+    Returns:
+        What is wrong, each with its place; empty where nothing is.
+
+    >>> schema = {"properties": {"items": {"type": "array", "items": {"type": "integer"}}}}
+    >>> check_arguments(schema, {"items": [1, 2]})
+    []
+    >>> check_arguments(schema, {"items": [1, "x"]})
+    ['items[1]: expected an integer, got "x"']
+    """
+    checker = Checker(schema)
+    try:
+        checker.check(schema, args, "")
+    except RecursionError:
+        return ["the value is nested too deeply"]
+    return _first(checker.problems)
+
+
+def _first(problems: list[str]) -> list[str]:
+    left = len(problems) - _MAX_PROBLEMS
+    return problems if left <= 0 else [*problems[:_MAX_PROBLEMS], f"and {left} more"]
+
+
+#: The checker of each tool. A weak key: a tool's own goes with the tool.
+_CHECKERS: weakref.WeakKeyDictionary[Tool, Check] = weakref.WeakKeyDictionary()
+
+
+def argument_checker(tool: Tool) -> Check:
+    """
+    Return the function that checks the arguments of a tool, which is `check_arguments` for its schema.
+
+    Where the schema was written by a person, uses keywords that ours does not know, and
+    ``jsonschema`` is installed, that does the work.
+    """
+    found = _CHECKERS.get(tool)
+    if found is None:
+        schema = tool.input_schema
+
+        def found(args: Any) -> list[str]:
+            return check_arguments(schema, args)
+
+        if tool.convert is None and not _is_known(schema):
+            found = _complete_check(schema, found)
+        _CHECKERS[tool] = found
+    return found
+
+
+def without_nulls(schema: Mapping[str, Any], args: dict[str, Any]) -> dict[str, Any]:
+    """
+    Return the arguments without the nulls that can only mean "not given".
+
+    Models like to send ``null`` for an optional argument that they do not want to give, and some
+    providers make them. It is left out where the argument is optional and its schema refuses null.
+    """
+    if None not in args.values():
+        return args
+    properties, required = schema.get("properties"), schema.get("required", ())
+    if not isinstance(properties, dict):
+        return args
+
+    def is_absent(name: str) -> bool:
+        if name in required or name not in properties:
+            return False
+        rules = properties[name]
+        checker = Checker(schema)
+        checker.check(rules, None, "")
+        return bool(checker.problems)
+
+    return {name: value for name, value in args.items() if value is not None or not is_absent(name)}
+
+
+def _is_known(schema: Any) -> bool:
+    """Whether our checker knows every keyword of a schema."""
+    if not isinstance(schema, dict):
+        return True
+    for keyword, value in schema.items():
+        kind = KNOWN.get(keyword)
+        if kind is None:
+            return False
+        if kind == "map" and isinstance(value, dict):
+            inner = list(value.values())
+        elif kind == "list" and isinstance(value, list):
+            inner = value
+        else:
+            inner = [value] if kind == "one" else []
+        if not all(map(_is_known, inner)):
+            return False
+    return True
+
+
+def _complete_check(schema: dict[str, Any], ours: Check) -> Check:
+    """Return a check by ``jsonschema``, or ours where that is not installed or cannot use the schema."""
+    try:
+        jsonschema = importlib.import_module("jsonschema")
+        referencing = importlib.import_module("referencing")
+    except ImportError:
+        return ours
+    cls = jsonschema.validators.validator_for(schema)
+    # An empty registry: the default one fetches references from wherever the schema says.
+    validator = cls(schema, registry=referencing.Registry())
+
+    def check(args: Any) -> list[str]:
+        with contextlib.suppress(Exception):
+            errors = sorted(
+                validator.iter_errors(args), key=lambda e: [str(step) for step in e.absolute_path]
+            )
+            return _first([spot(_path(e.absolute_path), e.message) for e in errors])
+        return ours(args)
+
+    return check
+
+
+def _path(steps: Any) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
