@@ -186,10 +186,10 @@ class _Trial:
         body = _transformed(run, run.dialect.body(self.request))
         url = run.dialect.endpoint(options.base_url)
         headers = self._headers()
+        data = _dumped(body, run)
         if options.log_content:
-            _log.debug("%s: request body %s", run.run_id, _dumped(body).decode())
-        parts = urlsplit(url)
-        return HTTPRequest(url, headers, _dumped(body), Scrubber(url, headers), parts.netloc)
+            _log.debug("%s: request body %s", run.run_id, data.decode())
+        return HTTPRequest(url, headers, data, Scrubber(url, headers), urlsplit(url).netloc)
 
     def _headers(self) -> dict[str, str]:
         options = self.run.options
@@ -320,12 +320,21 @@ def _transformed(run: Run, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _dumped(body: dict[str, Any]) -> bytes:
+def _dumped(body: dict[str, Any], run: Run) -> bytes:
     """Return the body's bytes; half a surrogate pair in a prompt becomes U+FFFD."""
     try:
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        if body.get("tools") is not run.declarations or not run.declarations:
+            return mend_surrogates(_json(body)).encode()
+        # The schemas are the same in every turn, and may be long: they are written once a run.
+        if run.declared is None:
+            run.declared = _json(run.declarations)
+        rest = _json({key: value for key, value in body.items() if key != "tools"})
+        return mend_surrogates(f'{rest[:-1]},"tools":{run.declared}}}').encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"the request body is not JSON: {error}") from error
-    return mend_surrogates(text).encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -214,7 +214,8 @@ def _refused(run: Run, request: ToolRequest) -> ToolResult | None:
         return ToolResult.error(f"Unknown tool: {request.name}. Available tools: {names}")
     if request.args is None:
         return ToolResult.error(f"{request.name}: {request.error}")
-    return None
+    denial = run.tools.denial(run.messages, request.name)
+    return ToolResult.error(denial) if denial else None
 
 
 def record(run: Run, outcome: Outcome) -> None:

@@ -50,6 +50,7 @@ def report_usage(run: Run, result: RunResult) -> None:
 def _turns(run: Run) -> RunResult:
     for _ in range(run.options.max_turns):
         run.scope.check()
+        run.refresh_tools()
         reply = call_model(run)
         run.take(reply)
         cut = reply.finish_reason in _CUT and (bool(reply.calls) or reply.finish_reason == "length")

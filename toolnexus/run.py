@@ -66,14 +66,20 @@ class Run:
     last: Reply | None = None
     current: ReplyBuilder | None = None
     pending: list[Any] = attrs.field(factory=list)
-    #: Set once the run is past the point where a cancel could still undo it.
-    committed: bool = False
     declarations: list[dict[str, Any]] = attrs.field(init=False)
+    #: The declarations as JSON text, once they were sent.
+    declared: str | None = attrs.field(default=None, init=False)
     dialect: Dialect = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.dialect = DIALECTS[self.options.style]
         self.declarations = self.dialect.tools(self.tools.all)
+
+    def refresh_tools(self) -> None:
+        """Declare the tools anew where they have changed since the last turn."""
+        if self.tools.refresh():
+            self.declarations = self.dialect.tools(self.tools.all)
+            self.declared = None
 
     def take(self, reply: Reply) -> None:
         """Count an answer as a turn of the transcript."""

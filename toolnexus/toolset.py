@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.results import Message
 from toolnexus.tools.base import Tool
 
 __all__ = ["ToolSet"]
@@ -27,15 +28,34 @@ class ToolSet:
 
     def __init__(self, tools: Any = None) -> None:
         self.source = tools
-        self._tools: dict[str, Tool] = {}
-        for tool in _listed(tools):
+        self._revision = getattr(tools, "revision", None)
+        self._tools = self._table()
+
+    def _table(self) -> dict[str, Tool]:
+        table: dict[str, Tool] = {}
+        for tool in _listed(self.source):
             if not _NAME.fullmatch(tool.name):
                 raise ConfigurationError(
                     f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
                 )
-            if tool.name in self._tools:
+            if tool.name in table:
                 raise ConfigurationError(f"two tools are named {tool.name!r}")
-            self._tools[tool.name] = tool
+            table[tool.name] = tool
+        return table
+
+    def refresh(self) -> bool:
+        """Take in the changes of a toolkit whose servers changed their tools; tells whether there were any."""
+        revision = getattr(self.source, "revision", None)
+        if revision == self._revision:
+            return False
+        self._revision = revision
+        self._tools = self._table()
+        return True
+
+    def denial(self, messages: list[Message], name: str) -> str | None:
+        """Return why the toolkit does not let a tool run now, or None."""
+        denial = getattr(self.source, "denial", None)
+        return denial(messages, name) if callable(denial) else None
 
     def __len__(self) -> int:
         return len(self._tools)
