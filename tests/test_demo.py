@@ -96,3 +96,12 @@ def test_demo_fails_where_the_run_fails() -> None:
     assert done.returncode == 1
     assert "failed: AuthenticationError: wrong key (status 401" in done.stdout
     assert done.stderr == ""
+
+
+def test_demo_says_what_is_missing() -> None:
+    """An option that cannot be right is a line of text, not a traceback."""
+    done = demo(MODEL="m", STYLE="klingon")
+    assert done.returncode == 1
+    assert "failed: ConfigurationError: " in done.stdout
+    assert "klingon" in done.stdout
+    assert done.stderr == ""

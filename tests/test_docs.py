@@ -40,8 +40,8 @@ def run_block(example: Example) -> None:
 
 def check_output(example: Example) -> str | None:
     """Compare a block of output with what the block before it printed; "..." stands for anything."""
-    checker, got = doctest.OutputChecker(), example.namespace["__printed__"]
-    if checker.check_output(example.parsed, got, doctest.ELLIPSIS):
+    got = example.namespace["__printed__"].rstrip() + "\n"
+    if doctest.OutputChecker().check_output(example.parsed.rstrip() + "\n", got, doctest.ELLIPSIS):
         return None
     return f"the page says:\n{example.parsed}\nit prints:\n{got}"
 

@@ -1,1 +1,54 @@
-"""Small MCP servers for the tests: real processes that do what servers in the wild do."""
+"""Small MCP servers for the tests: real ones that do what servers in the wild do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolnexus.tools.base import Context, ToolResult
+from toolnexus.tools.mcp import McpSource
+
+HERE = Path(__file__).parent
+
+
+def raw(**options: Any) -> dict[str, Any]:
+    """Return the configuration of the raw server; see its module for the options."""
+    return {"command": sys.executable, "args": [str(HERE / "raw.py"), json.dumps(options)]}
+
+
+def sdk(*arguments: str) -> dict[str, Any]:
+    """Return the configuration of the server over the official SDK."""
+    return {"command": sys.executable, "args": [str(HERE / "sdk.py"), *(arguments or ("stdio",))]}
+
+
+def call(source: McpSource, name: str, ctx: Context | None = None, **args: Any) -> ToolResult:
+    """Call a tool by the model's name for it."""
+    tool = next(tool for tool in source.tools if tool.name == name)
+    result = tool.execute(args, ctx or Context(tool_name=name))
+    assert isinstance(result, ToolResult)
+    return result
+
+
+def eventually(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+    """Return whether something comes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process lives; one that ended and was not waited for does not."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"

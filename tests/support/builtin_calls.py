@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
 from toolnexus.tools.base import Context, ToolResult
 from toolnexus.tools.builtins import builtin_tools
 
-__all__ = ["Box"]
+__all__ = ["Box", "running"]
+
+
+def running(word: str) -> list[str]:
+    """Return the command lines of living processes that hold a word, of those that the system shows."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if word in command and folder.name != str(os.getpid()):
+                found.append(command)
+    return found
 
 
 class Box:

@@ -58,8 +58,7 @@ shout = Tool(
     execute=lambda args, ctx: args["text"].upper(),
 )
 
-assert_type(add, Tool)
-assert_type(find, Tool)
+tools: list[Tool] = [add, find, shout]
 
 
 def clients() -> None:
