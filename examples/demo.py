@@ -9,11 +9,24 @@ does; ``STYLE`` ("openai" or "anthropic") and ``BASE_URL`` say where, for a loca
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import sys
 from typing import Any
 
-from toolnexus import Client, Done, Error, Event, Text, Thinking, ToolCall, ToolFinished, UsageReport, tool
+from toolnexus import (
+    Client,
+    ConfigurationError,
+    Done,
+    Error,
+    Event,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolFinished,
+    UsageReport,
+    tool,
+)
 from toolnexus.testing import Answer, ModelServer, RecordedRequest, reply, tool_calls
 
 PROMPT = "What is 2 + 3, and on which day of the week was 1969-07-20?"
@@ -91,14 +104,10 @@ class Screen:
             case ToolFinished(name=name, output=output, is_error=failed):
                 self.line(f"<- {name}: {output}", self.RED if failed else self.GREEN)
             case UsageReport(usage=usage):
-                counts = (
-                    f"{usage.prompt_tokens} in, {usage.completion_tokens} out, {usage.total_tokens} in all"
-                )
-                self.line(f"tokens: {counts}", self.DIM)
+                self.line(f"tokens: {usage.prompt_tokens} in, {usage.completion_tokens} out", self.DIM)
             case Done(result=result):
-                self.line(
-                    f"{result.status}: {result.turns} turns, {result.tool_call_count} tool calls", self.DIM
-                )
+                counts = f"{result.turns} turns, {result.tool_call_count} tool calls"
+                self.line(f"{result.status}: {counts}", self.DIM)
             case Error(error=error, partial=partial):
                 self.line(f"failed: {error.describe()}", self.RED)
                 if partial is not None and partial.text:
@@ -152,12 +161,12 @@ def scripted(screen: Screen) -> bool:
     """Run against the scripted server, in one style after the other; whether both ended well."""
     well = True
     for style in ("openai", "anthropic"):
+        if style != "openai":
+            screen.line("")
         with ModelServer(style=style) as server:
             server.on_request(scripted_model)
-            screen.line(f"\n[{style} style, scripted model at {server.base_url}]", screen.DIM)
-            with Client(
-                base_url=server.base_url, style=style, model="scripted", api_key="test-key"
-            ) as client:
+            screen.line(f"[{style} style, scripted model at {server.base_url}]", screen.DIM)
+            with Client(base_url=server.base_url, style=style, model="scripted", api_key="-") as client:
                 well = run(client, screen) and well
     return well
 
@@ -173,21 +182,25 @@ def real(model: str, screen: Screen) -> bool:
         options["base_url"] = env["BASE_URL"]
     elif env.get("OPENROUTER_API_KEY") and not own_key:
         options["base_url"] = "https://openrouter.ai/api/v1"
-    screen.line(f"\n[{style} style, {model}]", screen.DIM)
+    screen.line(f"[{style} style, {model}]", screen.DIM)
     with Client(**options) as client:
         return run(client, screen)
 
 
 def main() -> int:
     """Run the demo; 0 where it ended well, 1 where it did not, 130 at Ctrl-C."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # a terminal that cannot show a character still shows the rest
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show must not end the run
     screen = Screen(colour=wants_colour())
     model = os.environ.get("MODEL")
     try:
         well = real(model, screen) if model else scripted(screen)
+    except ConfigurationError as error:
+        screen.line(f"failed: {error.describe()}", screen.RED)
+        return 1
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         screen.line("interrupted", screen.RED)
         return 130
