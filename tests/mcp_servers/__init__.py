@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,27 @@ def raw(**options: Any) -> dict[str, Any]:
 def sdk(*arguments: str) -> dict[str, Any]:
     """Return the configuration of the server over the official SDK."""
     return {"command": sys.executable, "args": [str(HERE / "sdk.py"), *(arguments or ("stdio",))]}
+
+
+@contextmanager
+def serving(transport: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run the server over the official SDK as a web server; yield its URL and its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = sdk(transport, str(port))
+    process = subprocess.Popen([config["command"], *config["args"]])
+    try:
+        assert eventually(lambda: _listens(port), 20), "the server does not come up"
+        yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}", process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def call(source: McpSource, name: str, ctx: Context | None = None, **args: Any) -> ToolResult:

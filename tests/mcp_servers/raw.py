@@ -31,10 +31,7 @@ LOCK = threading.Lock()
 CANCELLED: set[Any] = set()
 WAITING: list[tuple[Any, dict[str, Any]]] = []
 
-NAMES = (
-    "add big blob change cut die echo env error far half hang ill_text kill links late narrow noise number "
-    "pid progress silent_error spawn stream structured swap url wrong_shape"
-).split()
+NAMES = ["add", "big", "blob", "change", "cut", "die", "echo", "env", "error", "far", "half", "hang", "ill_text", "kill", "links", "late", "narrow", "noise", "number", "pid", "progress", "silent_error", "spawn", "stream", "structured", "swap", "url", "wrong_shape"]
 
 
 def raw(data: bytes) -> None:
@@ -52,7 +49,11 @@ def text(request_id: Any, value: str, **more: Any) -> None:
 
 
 def listed(name: str) -> dict[str, Any]:
-    return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object", "properties": {}}}
+    return {
+        "name": name,
+        "description": f"The tool {name}.",
+        "inputSchema": {"type": "object", "properties": {}},
+    }
 
 
 def tools() -> list[Any]:
@@ -77,14 +78,20 @@ def list_tools(request_id: Any, params: dict[str, Any]) -> None:
     send(id=request_id, result=result)
 
 
-def progress(request: dict[str, Any], done: float, total: float | None = None, message: str | None = None) -> None:
+def progress(
+    request: dict[str, Any], done: float, total: float | None = None, message: str | None = None
+) -> None:
     token = request["params"].get("_meta", {}).get("progressToken")
     params = {"progressToken": token, "progress": done, "total": total, "message": message}
     send(method="notifications/progress", params={k: v for k, v in params.items() if v is not None})
 
 
-def call(request: dict[str, Any]) -> None:  # noqa: C901 - a list of cases
-    request_id, name, args = request["id"], request["params"]["name"], request["params"].get("arguments") or {}
+def call(request: dict[str, Any]) -> None:
+    request_id, name, args = (
+        request["id"],
+        request["params"]["name"],
+        request["params"].get("arguments") or {},
+    )
     match name:
         case "echo":
             text(request_id, args.get("text", ""))
@@ -110,19 +117,32 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901 - a list of cases
         case "big":
             text(request_id, "x" * args["size"])
         case "blob":
-            send(id=request_id, result={"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})
+            send(
+                id=request_id,
+                result={"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]},
+            )
         case "noise":
-            raw("🖥️ working\n\n42\n{\"level\":\"info\"}\n[1, 2]\nnull\n".encode())
+            raw('🖥️ working\n\n42\n{"level":"info"}\n[1, 2]\nnull\n'.encode())
             text(request_id, "heard")
         case "half":
-            line = json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": "a\x01€z"}]}}, ensure_ascii=False)
+            line = json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "id": request_id,
+                    "result": {"content": [{"type": "text", "text": "a\x01€z"}]},
+                },
+                ensure_ascii=False,
+            )
             data = line.encode().replace(b"\\u0001", b"\xff") + b"\n"
             middle = data.index("€".encode()) + 1
             raw(data[:middle])
             time.sleep(0.05)
             raw(data[middle:])
         case "ill_text":
-            raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"half \\ud83d."}]}}\n' % request_id)
+            raw(
+                b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"half \\ud83d."}]}}\n'
+                % request_id
+            )
         case "cut":
             raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","te\n' % request_id)
         case "wrong_shape":

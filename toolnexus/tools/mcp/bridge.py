@@ -20,6 +20,8 @@ __all__ = ["Bridge", "Progress"]
 
 T = TypeVar("T")
 
+CLOSED = "the connection to the servers was closed"
+
 _numbers = itertools.count(1)
 _log = logging.getLogger("toolnexus.mcp")
 
@@ -61,7 +63,7 @@ class Bridge:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
             work.close()
-            raise McpError("the connection to the MCP servers is closed") from None
+            raise McpError(CLOSED) from None
 
     def run(
         self,
@@ -96,9 +98,11 @@ class Bridge:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise McpError(f"not done within {timeout:g} s")
                 progress.wake.wait(POLL)
-                progress.deliver()
-            progress.deliver()
+                progress.deliver(scope)
+            progress.deliver(scope)
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise McpError(CLOSED) from None
         finally:
             forget()
             future.cancel()
@@ -131,10 +135,11 @@ class Progress:
         self._pieces.append(text)
         self.wake.set()
 
-    def deliver(self) -> None:
-        """Hand out what there is, in the waiting thread."""
+    def deliver(self, scope: CancelScope) -> None:
+        """Hand out what there is, in the waiting thread, as long as the scope lives."""
         self.wake.clear()
-        while self._pieces:
+        for _ in range(len(self._pieces)):  # no more: new ones may come faster than they go
+            scope.check()
             piece = self._pieces.popleft()
             if self._sink is not None:
                 self._sink(piece)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -30,12 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Callbacks", "Connection", "Forgotten", "Lost", "Refused", "Way"]
 
-#: Seconds to wait for an exit code, and for a connection's task to clean up.
-EXIT_CODE_WAIT, TASK_WAIT = 0.5, 2.6
+#: Seconds to wait for an exit code, for the reason of an end, and for a connection to clean up.
+EXIT_CODE_WAIT, REASON_WAIT, CLOSE_WAIT = 0.5, 0.7, 2.6
 #: Statuses after which another way of speaking may work.
 REFUSALS = (400, 404, 405, 406, 415, 501)
 #: What the library says when a server has forgotten us, which it may: we introduce ourselves again.
 FORGOTTEN = "Session terminated"
+#: What it says of an HTTP error; we know which one.
+UNNAMED = "Server returned an error response"
 
 Phase = Literal["start", "initialize", "list"]
 PHASES: tuple[Phase, ...] = ("start", "initialize", "list")
@@ -103,9 +104,7 @@ class Connection:
         self._closing = False
         self._cause: BaseException | None = None
         self._refusal = False
-        # How the process ended by itself, and that this is known: set before we end it.
-        self._fate: str | None = None
-        self._noted = asyncio.Event()
+        self._fate: str | None = None  # how the process ended by itself
         self._up: dict[Phase, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._relist = asyncio.Event()
@@ -160,13 +159,15 @@ class Connection:
                     self._note_refusal(problem)
                     raise
                 finally:
-                    await self._note_fate()
+                    ended = self._over.is_set()
+                    self._over.set()  # first of all: calls in flight look at it when they fail
+                    await self._note_fate(ended)
         except BaseException as problem:  # noqa: BLE001 - a cancel, too, ends here: it was ours
             error = problem
         self._cause = error
         self._over.set()
         if self._up["list"].done() and not self._closing:
-            self._callbacks.lost(await self._why())
+            self._callbacks.lost(self._quote(self._reason()))
 
     def _note_refusal(self, problem: BaseException) -> None:
         """Note whether the server lives, and answered the handshake with an error of its own."""
@@ -179,11 +180,10 @@ class Connection:
         else:
             self._refusal = isinstance(_leaf(problem), MCPError)
 
-    async def _note_fate(self) -> None:
+    async def _note_fate(self, ended: bool) -> None:
         """Note how the process ended, where it was not we who ended it."""
         if self.process is not None and not self._closing:
-            self._fate = await self.process.how_it_ended(EXIT_CODE_WAIT if self._over.is_set() else 0)
-        self._noted.set()
+            self._fate = await self.process.how_it_ended(EXIT_CODE_WAIT if ended else 0)
 
     async def _enter(self, stack: AsyncExitStack) -> None:
         from mcp import Client
@@ -239,7 +239,9 @@ class Connection:
         except Exception as error:
             if isinstance(error, MCPError) and error.message == FORGOTTEN:
                 raise Forgotten(FORGOTTEN) from None
-            if not self._over.is_set() and not (self._task is not None and self._task.done()):
+            if isinstance(error, MCPError) and error.message == UNNAMED and self._trace.status:
+                raise McpError(f"the server answered {self._trace.status}") from None
+            if not self._over.is_set():
                 raise
         raise Lost(await self._why())
 
@@ -305,15 +307,14 @@ class Connection:
             return
         if not all(future.done() for future in self._up.values()):
             self._task.cancel()
-        await asyncio.wait({self._task}, timeout=TASK_WAIT)
+        await asyncio.wait({self._task}, timeout=CLOSE_WAIT)
         if not self._task.done():
             self._task.cancel()
 
     async def _why(self) -> str:
         """Return why the connection ended or was not made."""
-        if self._task is not None and not self._task.done():
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._noted.wait(), EXIT_CODE_WAIT * 2)
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=REASON_WAIT)
         return self._quote(self._reason())
 
     def _reason(self) -> str:

@@ -13,7 +13,7 @@ from toolnexus.errors import ConfigurationError
 from toolnexus.tools.mcp.config import McpServerConfig
 from toolnexus.tools.mcp.connection import Callbacks, Connection, Forgotten, Refused, Way
 from toolnexus.tools.mcp.elicitation import Asker, WaitFor
-from toolnexus.tools.mcp.launch import prepare
+from toolnexus.tools.mcp.launch import Launch, prepare
 from toolnexus.tools.mcp.lines import scrub
 from toolnexus.tools.mcp.status import McpError, McpStatus
 
@@ -109,20 +109,27 @@ class Server:
         self._set(state="connecting", error=None, pid=None, starts=self.status.starts + 1)
         try:
             launch = prepare(self.config)
-            refusals: list[str] = []
-            for way in _ways(self.config):
-                connection = Connection(self.config, launch, way, self._callbacks())
-                try:
-                    await connection.open()
-                except Refused as refused:
-                    refusals.append(f"{way.transport}: {refused.message}")
-                    continue
-                self._up(connection)
-                return connection
-            raise McpError("; ".join(dict.fromkeys(refusals)))
+            return await self._try_ways(launch)
         except (McpError, ConfigurationError) as error:
             self._set(state="failed", error=error.message)
             raise
+
+    async def _try_ways(self, launch: Launch) -> Connection:
+        refusals: list[str] = []
+        for way in _ways(self.config):
+            connection = Connection(self.config, launch, way, self._callbacks())
+            try:
+                await connection.open()
+            except McpError as error:
+                refusals.append(
+                    f"{way.transport}: {error.message}" if self.config.fallback else error.message
+                )
+                if not isinstance(error, Refused):
+                    break
+            else:
+                self._up(connection)
+                return connection
+        raise McpError("; ".join(dict.fromkeys(refusals)))
 
     def _callbacks(self) -> Callbacks:
         ask = None

@@ -12,6 +12,7 @@ import attrs
 
 from toolnexus.errors import ConfigurationError
 from toolnexus.tools.mcp.config import McpTimeouts
+from toolnexus.tools.mcp.lines import failure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,7 +89,11 @@ def _client_class() -> type[httpx2.AsyncClient]:
             try:
                 response = await super().send(request, **options)
             except httpx2.HTTPError as error:
-                self.trace.note(request.method, error=f"{type(error).__name__}: {error}".rstrip(": "))
+                why = f"{type(error).__name__}: {error}".rstrip(": ")
+                self.trace.note(request.method, error=why)
+                if b'"method":"tools/call"' in _start(request) and not isinstance(error, httpx2.ConnectError):
+                    # The library would end the whole session, and other calls with it.
+                    return _failed(request, f"the connection failed: {why}")
                 raise
             failed = response.status_code >= 400
             status = f"{response.status_code} {response.reason_phrase}".strip()
@@ -101,6 +106,13 @@ def _client_class() -> type[httpx2.AsyncClient]:
 def _start(request: httpx2.Request) -> bytes:
     """Return the first bytes of what is posted."""
     return request.content[:200] if request.method == "POST" else b""
+
+
+def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
+    """Return an answer that fails one call, in place of one that did not come."""
+    import httpx2
+
+    return httpx2.Response(400, json=failure(None, why), request=request)
 
 
 def _client(headers: Mapping[str, str], timeouts: McpTimeouts, trace: HttpTrace) -> httpx2.AsyncClient:
