@@ -227,7 +227,8 @@ def test_the_environment_of_a_server_is_a_safe_base_and_what_is_named() -> None:
 
 def test_mcp_07_the_windows_environment_finds_launchers() -> None:
     """Without PATHEXT and the like, npx.cmd is not found there; names differ in case only."""
-    base = ["PATHEXT", "COMSPEC", "SYSTEMROOT", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "HOMEDRIVE", "PROGRAMFILES", "WINDIR"]
+    launchers = {"PATHEXT", "COMSPEC", "SYSTEMROOT", "WINDIR", "PROGRAMFILES"}
+    base = {*launchers, "TEMP", "TMP", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "HOMEDRIVE"}
     ours = {**dict.fromkeys(base, "x"), "Path": "c:\\bin", "SECRET": "s"}
     env = child_environment({"Temp": "mine"}, platform="win32", environ=ours)
     assert set(env) == {*base, "Path", "Temp"} - {"TEMP"}
@@ -273,9 +274,9 @@ def test_importing_costs_no_import_of_the_sdk() -> None:
     code = (
         "import sys, toolnexus.tools.mcp as m; "
         "m.McpSource({'a': {'command': 'x'}}); m.McpSource({'a': {'command': 'x', 'disabled': True}}).tools; "
-        "print(sorted({'mcp', 'mcp_types', 'anyio', 'pydantic', 'httpx2', 'asyncio.events'} & set(sys.modules)))"
+        "print(sorted({'mcp', 'mcp_types', 'anyio', 'pydantic', 'httpx2'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() in ("[]", "['asyncio.events']")
+    assert done.stdout.strip() == "[]"

@@ -161,7 +161,7 @@ def test_a_header_that_cannot_be_sent_fails_that_server_only(monkeypatch: pytest
     ],
 )
 def test_everything_works_over_every_transport(transport: str, protocol: str, version: str) -> None:
-    """Results, progress, changed lists and cancels, over the official SDK; a plain url finds SSE by itself."""
+    """Results, progress, changed lists and cancels over the official SDK; a url is enough to find SSE."""
     seen: list[str] = []
     with serving(transport) as (url, _), McpSource({"w": {"url": url, "protocol": protocol}}) as source:
         assert source.status["w"].protocol == version

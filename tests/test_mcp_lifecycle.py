@@ -111,11 +111,17 @@ def test_close_without_a_start() -> None:
 
 def test_an_error_in_the_block_closes_the_source() -> None:
     """The block's own exception comes out, and the server is gone."""
-    with pytest.raises(KeyError), McpSource({"s": raw()}) as source:
-        pid = source.status["s"].pid
-        raise KeyError("x")
-    assert pid is not None
-    assert not is_running(pid)
+    pids: list[int | None] = []
+
+    def block() -> None:
+        with McpSource({"s": raw()}) as source:
+            pids.append(source.status["s"].pid)
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        block()
+    assert pids[0] is not None
+    assert not is_running(pids[0])
 
 
 def test_no_file_is_left_open() -> None:

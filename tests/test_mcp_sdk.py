@@ -1,4 +1,4 @@
-"""MCP servers over the official SDK, in both generations of the protocol: questions to a person, results, changes."""
+"""MCP servers over the official SDK, in both generations of the protocol: questions, results, changes."""
 
 from __future__ import annotations
 

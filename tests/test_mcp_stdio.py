@@ -269,9 +269,12 @@ def test_a_reader_that_is_slow_holds_up_nobody() -> None:
         source.start()
         scope = CancelScope()
         stuck = Context(scope=scope, emit=lambda kind, text: time.sleep(0.2))
-        thread = threading.Thread(
-            target=lambda: pytest.raises(RunCancelledError, call, source, "s_stream", stuck)
-        )
+
+        def read_slowly() -> None:
+            with pytest.raises(RunCancelledError):
+                call(source, "s_stream", stuck)
+
+        thread = threading.Thread(target=read_slowly)
         thread.start()
         time.sleep(0.2)
         assert call(source, "s_echo", text="quick").output == "quick"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ JSON = st.recursive(
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     """Cut bytes at the given places."""
     places = sorted({0, len(data), *(c % (len(data) + 1) for c in cuts)})
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(places)]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 300), max_size=20))

@@ -4,14 +4,14 @@ An MCP server over the official SDK.
 Its first argument is the transport: "stdio", or "streamable-http" or "sse" with the port as the second.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
-from mcp_types import CallToolResult, TextContent
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp_types import CallToolResult, ElicitRequest, ElicitRequestURLParams, InputRequiredResult, TextContent
 from pydantic import BaseModel
 
 server = MCPServer("sdk-server", log_level="ERROR")
@@ -63,20 +63,29 @@ async def count(steps: int, ctx: Context[Any, Any]) -> str:
     return "counted"
 
 
+def ask_for_booking() -> Elicit[Booking]:
+    """Ask the person; the SDK asks in the way of the protocol's version."""
+    return Elicit("Who books, and how many seats?", Booking)
+
+
 @server.tool()
-async def book(ctx: Context[Any, Any]) -> str:
+async def book(answer: Annotated[ElicitationResult[Booking], Resolve(ask_for_booking)]) -> str:
     """Ask the person for a name and a number of seats."""
-    answer = await ctx.elicit("Who books, and how many seats?", Booking)
     if answer.action != "accept":
         return f"not booked: {answer.action}"
     return f"booked for {answer.data.name}, {answer.data.seats}"
 
 
 @server.tool()
-async def sign_in(ctx: Context[Any, Any]) -> str:
+async def sign_in(ctx: Context[Any, Any]) -> str | InputRequiredResult:
     """Ask the person to open a page."""
-    answer = await ctx.elicit_url("Sign in, please", "https://example.com/login", "e-1")
-    return f"sign in: {answer.action}"
+    message, url = "Sign in, please", "https://example.com/login"
+    if ctx.protocol_version == "2025-11-25":
+        return f"sign in: {(await ctx.elicit_url(message, url, 'e-1')).action}"
+    if ctx.input_responses is None:
+        question = ElicitRequest(params=ElicitRequestURLParams(message=message, url=url))
+        return InputRequiredResult(input_requests={"login": question})
+    return f"sign in: {ctx.input_responses['login'].action}"
 
 
 @server.tool()

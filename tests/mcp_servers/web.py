@@ -9,6 +9,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from typing_extensions import Self
+
 TOOLS = ("echo", "cut", "cut_stream", "hang", "stop", "server_error")
 
 
@@ -19,12 +21,10 @@ class WebServer:
     Args:
         refuse: The status with which each POST is refused, if any.
         silent: Whether a POST is never answered.
-        body: What a refusal says.
-        json_answers: Whether to answer calls with JSON rather than with an event stream.
     """
 
-    def __init__(self, refuse: int | None = None, silent: bool = False, body: str = "no") -> None:
-        self.refuse, self.silent, self.body = refuse, silent, body
+    def __init__(self, refuse: int | None = None, silent: bool = False) -> None:
+        self.refuse, self.silent = refuse, silent
         self.sessions: set[str] = set()
         self.seen: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -53,7 +53,7 @@ class WebServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def __enter__(self) -> WebServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             state.over.wait(30)
             return
         if state.refuse is not None:
-            self._answer(state.refuse, state.body.encode())
+            self._answer(state.refuse, b"no")
         elif "id" not in message:
             self._answer(202, b"")
         elif message["method"] == "initialize":
