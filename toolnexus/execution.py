@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.chunks import ToolRequest
 from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
@@ -104,7 +103,7 @@ class _Turn:
             answer=job.answer,
             emit=lambda kind, payload: self._tell(job, kind, payload),
         )
-        start_thread(lambda: self._run(job, context), f"tool-{job.request.name}")
+        run.workers.submit(lambda: self._run(job, context))
 
     def _run(self, job: _Job, context: Context) -> None:
         """In the tool's thread: run it and send the result, whatever happens."""

@@ -38,6 +38,8 @@ def drive(run: Run) -> RunResult:
     except ToolnexusError as error:
         error.partial = run.partial()
         raise
+    finally:
+        run.workers.close()
     return result
 
 

@@ -17,6 +17,7 @@ from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCal
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.wire import DIALECTS, Dialect, Quirks
+from toolnexus.workers import Workers
 
 __all__ = ["Run", "new_run_id"]
 
@@ -67,6 +68,7 @@ class Run:
     current: ReplyBuilder | None = None
     pending: list[Any] = attrs.field(factory=list)
     declarations: list[dict[str, Any]] = attrs.field(init=False)
+    workers: Workers = attrs.field(init=False)
     #: The declarations as JSON text, once they were sent.
     declared: str | None = attrs.field(default=None, init=False)
     dialect: Dialect = attrs.field(init=False)
@@ -74,6 +76,7 @@ class Run:
     def __attrs_post_init__(self) -> None:
         self.dialect = DIALECTS[self.options.style]
         self.declarations = self.dialect.tools(self.tools.all)
+        self.workers = Workers(self.run_id)
 
     def refresh_tools(self) -> None:
         """Declare the tools anew where they have changed since the last turn."""

@@ -86,6 +86,7 @@ class Transport:
         self._session = session
         self._lock = threading.Lock()  # guards _session and _settings
         self._settings: tuple[Any, dict[str, Any]] | None = None
+        self._template: requests.PreparedRequest | None = None
         _transports.add(self)
 
     def session(self) -> requests.Session:
@@ -152,8 +153,16 @@ class Transport:
         """An exception that shows a secret is not chained: a traceback would print it."""
         return None if request.scrub.holds(error) else error
 
-    def _send(self, request: HTTPRequest) -> requests.Response:
-        session = self.session()
+    def _prepare(self, session: requests.Session, request: HTTPRequest) -> requests.PreparedRequest:
+        """Return the request as requests wants it, with what the session adds."""
+        known = self._template
+        if known is not None and known.url == request.url and not session.cookies:
+            # Our own session adds nothing, and checking the URL takes longest: only what differs is new.
+            prepared = known.copy()
+            prepared.prepare_headers(request.headers)
+            prepared.body = request.body
+            prepared.headers["Content-Length"] = str(len(request.body))
+            return prepared
         prepared = session.prepare_request(
             requests.Request(
                 "POST",
@@ -163,6 +172,13 @@ class Transport:
                 auth=None if session.auth else _NoAuth(),
             )
         )
+        if self._own and prepared.url == request.url:
+            self._template = prepared.copy()
+        return prepared
+
+    def _send(self, request: HTTPRequest) -> requests.Response:
+        session = self.session()
+        prepared = self._prepare(session, request)
         kwargs = dict(self._environment(session, request.url))
         kwargs["timeout"] = (self.timeouts.connect, self.timeouts.response)
         if not self._own:
