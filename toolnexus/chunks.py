@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from typing import Any, Literal
 
@@ -12,7 +13,18 @@ from toolnexus.errors import ToolnexusError
 from toolnexus.results import FinishReason, Message, Usage
 from toolnexus.values import Value
 
-__all__ = ["Chunk", "Reply", "ToolRequest", "call_id", "finish_reason", "mend_surrogates", "parse_arguments"]
+__all__ = [
+    "Chunk",
+    "Reply",
+    "ToolRequest",
+    "after_space",
+    "call_id",
+    "decode_arguments",
+    "finish_reason",
+    "mend_deep",
+    "mend_surrogates",
+    "parse_arguments",
+]
 
 ChunkType = Literal["text_delta", "thinking_delta", "tool_call_delta", "usage", "done"]
 
@@ -56,7 +68,11 @@ class Chunk(Value):
 
     @classmethod
     def tool_call_delta(
-        cls, index: int | None, id: str | None = None, name: str | None = None, arguments: str = ""  # noqa: A002
+        cls,
+        index: int | None,
+        id: str | None = None,  # noqa: A002 - the provider's word
+        name: str | None = None,
+        arguments: str = "",
     ) -> Chunk:
         """Return a fragment of a tool call."""
         return cls("tool_call_delta", "", index, id, name, arguments)
@@ -127,21 +143,18 @@ class Reply(Value):
     refusal: str | None = None
 
 
-_FINISH: dict[str, FinishReason] = {
-    word: reason
-    for reason, words in {
-        "stop": "stop end_turn stop_sequence completed eos",
-        "length": "length max_tokens max_output_tokens model_context_window_exceeded incomplete",
-        "tool_calls": "tool_calls function_call tool_use",
-        "content_filter": "content_filter safety recitation blocklist prohibited_content spii image_safety "
-        "language sensitive refusal",
-        "pause": "pause_turn",
-        "error": "error malformed_function_call unexpected_tool_call failed network_error "
-        "insufficient_system_resource",
-        "unknown": "other finish_reason_unspecified unknown",
-    }.items()
-    for word in words.split()
+_WORDS: dict[FinishReason, str] = {
+    "stop": "stop end_turn stop_sequence completed eos",
+    "length": "length max_tokens max_output_tokens model_context_window_exceeded incomplete",
+    "tool_calls": "tool_calls function_call tool_use",
+    "content_filter": "content_filter safety recitation blocklist prohibited_content spii image_safety "
+    "language sensitive refusal",
+    "pause": "pause_turn",
+    "error": "error malformed_function_call unexpected_tool_call failed network_error "
+    "insufficient_system_resource",
+    "unknown": "other finish_reason_unspecified unknown",
 }
+_FINISH = {word: reason for reason, words in _WORDS.items() for word in words.split()}
 
 
 def finish_reason(raw: str | None) -> FinishReason | None:
@@ -178,43 +191,105 @@ def mend_surrogates(text: str) -> str:
     return text
 
 
+def mend_deep(value: Any) -> Any:
+    """
+    Return a JSON value with every text in it mended; the value itself where there is nothing to mend.
+
+    >>> mend_deep({"a": ["\\ud83d\\ude00", 1]}) == {"a": ["\U0001f600", 1]}
+    True
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _mended(value)
+    except (TypeError, ValueError, RecursionError):
+        pass  # no JSON: whoever sends it says so
+    return value
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return mend_surrogates(value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    return value
+
+
 _DECODER = json.JSONDecoder(strict=False)
+
+#: Deeper arguments would break whoever walks them; no tool takes such.
+_MAX_DEPTH = 100
+
+#: An escape that stands for half a surrogate pair.
+_HALF = r"\\u[dD][89a-fA-F]"
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     """
     Decode the arguments of a tool call.
 
-    Nothing and null are no arguments. What follows a whole object and only repeats it is dropped.
+    Nothing and null are no arguments. What follows a whole object and only repeats it is dropped, and
+    so is an empty object in front of the real one, with which some servers open a call.
 
     Returns:
         The arguments and None, or None and what is wrong with the text.
 
-    >>> parse_arguments(""), parse_arguments('{"a": 1}{"a": 1}')
-    (({}, None), ({'a': 1}, None))
+    >>> parse_arguments(""), parse_arguments('{"a": 1}{"a":1}'), parse_arguments('{}{"a": 1}')
+    (({}, None), ({'a': 1}, None), ({'a': 1}, None))
     >>> parse_arguments("[1]")
     (None, 'the arguments must be a JSON object, not a list')
     """
-    stripped = mend_surrogates(text).strip()
-    if not stripped:
+    text = mend_surrogates(text).strip()
+    if not text:
         return {}, None
     try:
-        value, end = _DECODER.raw_decode(stripped)
+        value = decode_arguments(text)
     except (ValueError, RecursionError) as error:
         return None, f"the arguments are not valid JSON: {error}"
-    if not _repeats(stripped[:end], stripped[end:]):
-        return None, "the arguments are not valid JSON: more text follows the object"
     if value is None:
         return {}, None
     if not isinstance(value, dict):
-        kind = {"list": "a list", "str": "a string", "bool": "a boolean"}.get(type(value).__name__, "a number")
+        kind = {"list": "a list", "str": "a string", "bool": "a boolean"}.get(
+            type(value).__name__, "a number"
+        )
         return None, f"the arguments must be a JSON object, not {kind}"
-    return value, None
+    if text.count("{") + text.count("[") > _MAX_DEPTH and _depth(value) > _MAX_DEPTH:
+        return None, f"the arguments are nested deeper than {_MAX_DEPTH} levels"
+    return _mended(value) if re.search(_HALF, text) else value, None
 
 
-def _repeats(whole: str, rest: str) -> bool:
-    """Tell whether a rest is nothing but repetitions of the whole, the last one possibly cut."""
-    rest = rest.strip()
-    while rest.startswith(whole):
-        rest = rest[len(whole) :].strip()
-    return not rest
+def decode_arguments(text: str) -> Any:
+    """
+    Return the JSON value of a text that begins with it and may repeat it.
+
+    Raises:
+        ValueError: Something else follows, or the value is cut or broken.
+        RecursionError: It is nested too deep to be decoded.
+    """
+    value, position = _DECODER.raw_decode(text, after_space(text, 0))
+    while (position := after_space(text, position)) < len(text):
+        following, position = _DECODER.raw_decode(text, position)
+        if value == {} and isinstance(following, dict):
+            value = following
+        elif following != value:
+            raise ValueError("more text follows the object")
+    return value
+
+
+def after_space(text: str, position: int) -> int:
+    """Return the position of what follows the white space at a position."""
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _depth(value: Any) -> int:
+    """Return how deep lists and objects are nested, looking no deeper than matters."""
+    level, depth = [value], 0
+    while level and depth <= _MAX_DEPTH:
+        depth += 1
+        inner = [list(item.values()) if isinstance(item, dict) else item for item in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+    return depth

@@ -8,16 +8,21 @@ inside one call. The rules here are those of the design, section 7.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from toolnexus.chunks import (
     Chunk,
     Reply,
     ToolRequest,
-    call_id,
+    decode_arguments,
     finish_reason,
+    mend_deep,
     mend_surrogates,
     parse_arguments,
+)
+from toolnexus.chunks import (
+    call_id as new_id,
 )
 from toolnexus.results import FinishReason, Message, Usage
 
@@ -27,10 +32,41 @@ __all__ = ["PROVIDER_KEY", "ReplyBuilder", "ToolCallMerger"]
 PROVIDER_KEY = "toolnexus"
 
 
+_TOKEN = r'(?s)\\.|["{}\[\]]'
+
+
+class _Brackets:
+    """Follows the brackets of a JSON text that comes in pieces; each piece is looked at once."""
+
+    __slots__ = ("_carry", "_depth", "_in_string", "seen")
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._depth = 0
+        self._in_string = False
+        self._carry = ""
+
+    def take(self, piece: str) -> None:
+        """Take in the next piece; an escape may be split over two."""
+        piece = self._carry + piece
+        self._carry = "\\" if (len(piece) - len(piece.rstrip("\\"))) % 2 else ""
+        for token in re.findall(_TOKEN, piece):
+            if token == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string and len(token) == 1:
+                self.seen = True
+                self._depth += 1 if token in "{[" else -1
+
+    @property
+    def closed(self) -> bool:
+        """Whether there were brackets, and all of them are closed."""
+        return self.seen and self._depth == 0 and not self._in_string
+
+
 class _Call:
     """One call that is being put together."""
 
-    __slots__ = ("id", "index", "name", "order", "parts")
+    __slots__ = ("_brackets", "_broken", "_looked", "id", "index", "name", "order", "parts")
 
     def __init__(self, order: int, index: int | None) -> None:
         self.order = order
@@ -38,6 +74,9 @@ class _Call:
         self.id: str | None = None
         self.name: str | None = None
         self.parts: list[str] = []
+        self._brackets = _Brackets()
+        self._looked = 0
+        self._broken = False
 
     def add(self, id: str | None, name: str | None, arguments: str) -> None:  # noqa: A002
         self.id = self.id or id
@@ -46,16 +85,19 @@ class _Call:
             self.parts.append(arguments)
 
     def is_whole(self) -> bool:
-        """Tell whether the arguments so far are one whole JSON value."""
-        if not self.parts or self.parts[-1].rstrip()[-1:] not in ("}", "]", "l"):
+        """Tell whether the arguments so far are whole JSON; over all fragments the time is linear."""
+        for part in self.parts[self._looked :]:
+            self._brackets.take(part)
+        self._looked = len(self.parts)
+        if not self._brackets.seen:
+            return len(self.parts) < 8 and "".join(self.parts).strip() == "null"
+        if self._broken or not self._brackets.closed:
             return False
-        text = "".join(self.parts)
-        self.parts = [text]
         try:
-            json.loads(text, strict=False)
+            decode_arguments("".join(self.parts))
         except (ValueError, RecursionError):
-            return False
-        return True
+            self._broken = True
+        return not self._broken
 
 
 class ToolCallMerger:
@@ -79,12 +121,12 @@ class ToolCallMerger:
 
     def add(self, index: int | None, id: str | None, name: str | None, arguments: str) -> None:  # noqa: A002
         """Take in one fragment; empty ids, names and arguments count as missing."""
-        id, name = id or None, name or None
-        call = self._current(index, id)
-        if call is None or (name is not None and self._starts_new(call, index, id, name)):
+        call_id = id or None
+        call = self._current(index, call_id)
+        if call is None or (name and self._starts_new(call, index, call_id, name)):
             call = _Call(len(self._calls), index)
             self._calls.append(call)
-        call.add(id, name, arguments)
+        call.add(call_id, name or None, arguments)
         if index is not None:
             self._by_index[index] = call
         if call.id is not None:
@@ -101,11 +143,11 @@ class ToolCallMerger:
         """Tell whether a fragment with a name begins a call of its own beside the current one."""
         if index is not None and index not in self._by_index:
             return True
-        if id is not None:
-            return call.id is not None and call.id != id
-        if call.name is None:
+        if id is not None and call.id is not None:
+            return call.id != id
+        if call.name is None or (call.name == name and (id or call.id) is not None):
             return False
-        return (call.name != name or call.id is None) and call.is_whole()
+        return call.is_whole()
 
     def nameless(self) -> bool:
         """Tell whether there is a call that never got a name."""
@@ -126,7 +168,7 @@ class ToolCallMerger:
         text = "".join(call.parts)
         args, error = parse_arguments(text)
         # Two calls of one answer may not share an id: their results could not be told apart.
-        id_ = call.id if call.id is not None and call.id not in taken else call_id()
+        id_ = call.id if call.id is not None and call.id not in taken else new_id()
         taken.add(id_)
         return ToolRequest(id_, call.name or "", args, text, error)
 
@@ -212,18 +254,19 @@ class ReplyBuilder:
         """
         calls = self.tools.finish()
         text = self.joined_text()
-        reason = _decide(finish_reason(self.raw_finish), bool(calls), bool(self.refusal))
+        refusal = mend_surrogates("".join(self.refusal))
+        reason = _decide(finish_reason(self.raw_finish), bool(calls), bool(refusal))
         return Reply(
             text=text,
             thinking=self.joined_thinking(),
-            message=_message(text, calls, "".join(self.refusal), extra),
+            message=_message(text, calls, refusal, mend_deep(extra)),
             calls=calls,
             finish_reason=reason,
             raw_finish_reason=self.raw_finish,
             usage=self.usage,
             model=self.model,
             id=self.id,
-            refusal="".join(self.refusal) or None,
+            refusal=refusal or None,
         )
 
 
@@ -246,7 +289,9 @@ def _decide(reason: FinishReason | None, has_calls: bool, refused: bool) -> Fini
     return reason or "stop"
 
 
-def _message(text: str, calls: tuple[ToolRequest, ...], refusal: str, extra: dict[str, Any] | None) -> Message:
+def _message(
+    text: str, calls: tuple[ToolRequest, ...], refusal: str, extra: dict[str, Any] | None
+) -> Message:
     message: Message = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolnexus.chunks import mend_surrogates
+from toolnexus.chunks import mend_deep, mend_surrogates
 from toolnexus.errors import ConfigurationError
 from toolnexus.results import Message
 
@@ -36,6 +36,8 @@ def to_message(prompt: Any) -> Message:
     if not isinstance(prompt, Iterable) or isinstance(prompt, (bytes, dict)):
         raise ConfigurationError(f"the prompt must be a text or a list of parts, not {type(prompt).__name__}")
     parts = [_part(item) for item in prompt]
+    # A blank text beside something else is refused by some providers.
+    parts = [part for part in parts if part["type"] != "text" or str(part.get("text") or "").strip()]
     if not parts:
         raise ConfigurationError("the prompt is empty")
     return {"role": "user", "content": parts}
@@ -48,8 +50,11 @@ def _part(item: Any) -> dict[str, Any]:
         part: dict[str, Any] = item.to_part()
         return part
     if isinstance(item, dict) and isinstance(item.get("type"), str):
-        return item
-    raise ConfigurationError(f"a part of the prompt must be a text, an Image, a File or a part dict, not {item!r:.80}")
+        mended: dict[str, Any] = mend_deep(item)
+        return mended
+    raise ConfigurationError(
+        f"a part of the prompt must be a text, an Image, a File or a part dict, not {item!r:.80}"
+    )
 
 
 def _is_part(item: Any) -> bool:
@@ -68,6 +73,34 @@ def check_history(history: Any) -> list[Message]:
         raise ConfigurationError("history must be a list of message dicts")
     messages = list(history)
     for position, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            raise ConfigurationError(f"history[{position}] is no message with a role of {', '.join(_ROLES)}")
+        problem = _problem(message)
+        if problem is not None:
+            raise ConfigurationError(f"history[{position}] {problem}")
     return messages
+
+
+def _problem(message: Any) -> str | None:
+    """Return what is wrong with a message, or None."""
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        return f"is no message with a role of {', '.join(_ROLES)}"
+    content = message.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content):
+            return "has a content list with something that is no part dict with a type"
+    elif content is not None and not isinstance(content, str):
+        return f"has a content of type {type(content).__name__}; it must be a text, a list of parts or None"
+    if message["role"] == "tool" and not isinstance(message.get("tool_call_id"), str):
+        return "is a tool result without a tool_call_id"
+    if not all(map(_is_call, message.get("tool_calls") or ())):
+        return "has a tool call without an id, a name or arguments"
+    return None
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    return (
+        isinstance(function, dict)
+        and isinstance(call.get("id"), str)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("arguments"), str)
+    )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from toolnexus.chunks import Chunk, Reply, finish_reason
+from toolnexus.chunks import Chunk, Reply, after_space, finish_reason
 from toolnexus.errors import (
     EmptyResponseError,
     IdleTimeoutError,
@@ -21,14 +21,15 @@ from toolnexus.errors import (
 from toolnexus.merge import ReplyBuilder
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
-from toolnexus.wire.errors import provider_error, shows_error
+from toolnexus.wire.errors import page_title, provider_error, shows_error
 
 __all__ = ["BARE", "Decoder", "Dialect", "ModelRequest", "Quirks"]
 
 #: The transport's name for a body or line that had no event framing.
 BARE = "toolnexus.bare"
 
-_JSON = json.JSONDecoder()
+#: Raw control characters inside a string are a sloppy server's, and no loss.
+_JSON = json.JSONDecoder(strict=False)
 
 
 @attrs.define(eq=False)
@@ -40,13 +41,19 @@ class Quirks:
         stream: Whether it streams.
         stream_options: Whether it takes ``stream_options``.
         short_ids: Whether call ids must be nine letters and digits.
-        echo_reasoning: Whether it wants its reasoning back beside tool calls.
+        echo_reasoning: Whether it takes its reasoning back beside tool calls.
+        echo_all: Whether it wants that of earlier runs, too.
+        plain_schemas: Whether it refuses what only makes a schema stricter.
+        alternate: Whether two messages of one role may not follow each other.
     """
 
     stream: bool = True
     stream_options: bool = True
     short_ids: bool = False
     echo_reasoning: bool = True
+    echo_all: bool = False
+    plain_schemas: bool = False
+    alternate: bool = False
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -109,6 +116,7 @@ class Decoder:
         self.skipped = 0
         self._skip = skip_bad_events
         self._head = ""
+        self._late: ToolnexusError | None = None
 
     # -- what a dialect fills in -------------------------------------------------------------
 
@@ -145,33 +153,45 @@ class Decoder:
         """
         if not self._head:
             self._head = data[:200].strip()
-        if data == "[DONE]" or data.strip() in ("", "[DONE]"):
-            self.ended = self.ended or bool(data.strip())
+        if data == "[DONE]" or data.strip() == "[DONE]":
+            self.ended = True
             return []
-        try:
-            payloads = [json.loads(data)]
-        except (ValueError, RecursionError):
-            payloads = _several(data)
-            if payloads is None:
-                return self._bad(name, data)
+        if not data.strip():
+            return self._bad(name, "the provider says no more") if name == "error" else []
+        payloads, rest = _documents(data)
+        if not payloads:
+            return self._bad(name, data)
         chunks: list[Chunk] = []
-        for payload in payloads:
-            chunks += self._one(name, payload)
+        try:
+            for payload in payloads:
+                chunks += self._one(name, payload)
+            if rest == "[DONE]":
+                self.ended = True
+            elif rest:
+                self._bad(name, rest)
+        except ToolnexusError as error:
+            if not chunks:
+                raise
+            # What came before it in the same event counts: it is handed on first.
+            self._late = error
+            self.ended = True
         return chunks
 
     def _one(self, name: str, payload: Any) -> list[Chunk]:
         if shows_error(name, payload):
             raise provider_error(None, payload)
+        if payload is None:
+            return []
+        if name == BARE and isinstance(payload, list) and all(isinstance(item, dict) for item in payload):
+            return [chunk for item in payload for chunk in self._one(name, item)]
         if not isinstance(payload, dict):
-            if name == BARE:
-                raise MalformedEventError(
-                    "the answer is a bare JSON list or value; this framing is not supported", retryable=False
-                )
             return self._bad(name, json.dumps(payload))
         try:
             chunks = self.payload(name, payload)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            raise MalformedEventError(f"an event has an unexpected shape: {type(error).__name__}: {error}") from error
+            raise MalformedEventError(
+                f"an event has an unexpected shape: {type(error).__name__}: {error}"
+            ) from error
         if name == BARE and self.whole(payload):
             self.ended = True
         return chunks
@@ -181,7 +201,7 @@ class Decoder:
         if name == "error":
             raise provider_error(None, text)
         if text.startswith("<"):
-            raise MalformedEventError(f"the endpoint answered with a web page: {_title(text)}")
+            raise MalformedEventError(f"the endpoint answered with a web page: {page_title(text)}")
         if self._skip:
             self.skipped += 1
             return []
@@ -204,14 +224,18 @@ class Decoder:
         """
         if failure is not None and not self._may_pass(failure):
             raise failure
+        if self._late is not None:
+            raise self._late
         if not self.ended and not self.finished:
             raise self._unended(failure, received, head)
         raw = self.builder.raw_finish
         if finish_reason(raw) == "error":
-            raise provider_error(None, {"error": {"message": f"the provider ended the answer with {raw!r}", "type": raw}})
+            raise provider_error(
+                None, {"error": {"message": f"the provider ended the answer with {raw!r}", "type": raw}}
+            )
         if not self.builder.seen and not self.finished:
             raise EmptyResponseError("the answer ended before it began: it has no choice and no block")
-        if self.builder.tools.nameless():
+        if self.builder.tools.nameless() and finish_reason(raw) not in ("length", "content_filter"):
             raise MalformedEventError("the answer has a tool call without a name")
         return self.builder.flush()
 
@@ -224,10 +248,17 @@ class Decoder:
     def _unended(self, failure: ToolnexusError | None, received: int, head: str) -> ToolnexusError:
         if failure is not None:
             return failure
-        if self.builder.seen or self._head:
-            return TruncatedStreamError("the answer broke off: the connection ended before the provider's end signal")
-        if head.strip():
-            return EmptyResponseError(f"the answer holds no event; it begins with {head.strip()[:120]!r}")
+        if self.builder.seen:
+            return TruncatedStreamError(
+                "the answer broke off: the connection ended before the provider's end signal"
+            )
+        begin = (self._head or head.strip())[:120]
+        if self._head:
+            return TruncatedStreamError(
+                f"the answer broke off before it said anything; it begins with {begin!r}"
+            )
+        if begin:
+            return EmptyResponseError(f"the answer holds no event; it begins with {begin!r}")
         return EmptyResponseError(f"the answer is empty ({received} bytes)")
 
     def reply(self) -> Reply:
@@ -235,24 +266,14 @@ class Decoder:
         return self.builder.reply(self.extra())
 
 
-def _several(data: str) -> list[Any] | None:
-    """Decode JSON documents that stand one behind the other; None where anything else is there."""
+def _documents(data: str) -> tuple[list[Any], str]:
+    """Decode the JSON documents that stand one behind the other; return them, and what follows them."""
     found: list[Any] = []
     position = 0
-    text = data.strip()
-    try:
-        while position < len(text):
-            value, position = _JSON.raw_decode(text, position)
-            found.append(value)
-            while position < len(text) and text[position].isspace():
-                position += 1
-    except (ValueError, RecursionError):
-        return None
-    return found
-
-
-def _title(page: str) -> str:
-    """Return what a web page says about itself."""
-    low = page.lower()
-    start, end = low.find("<title>"), low.find("</title>")
-    return page[start + 7 : end].strip() if 0 <= start < end else page[:120]
+    while (position := after_space(data, position)) < len(data):
+        try:
+            value, position = _JSON.raw_decode(data, position)
+        except (ValueError, RecursionError):
+            return found, data[position:].strip()
+        found.append(value)
+    return found, ""

@@ -26,7 +26,7 @@ from toolnexus.errors import (
     UnprocessableEntityError,
 )
 
-__all__ = ["provider_error", "retry_after", "shows_error"]
+__all__ = ["page_title", "provider_error", "retry_after", "shows_error"]
 
 _BY_STATUS: dict[int, type[APIStatusError]] = {
     400: BadRequestError,
@@ -47,7 +47,10 @@ _BY_STATUS: dict[int, type[APIStatusError]] = {
 _BY_WORD: tuple[tuple[type[APIStatusError], str], ...] = (
     (ContextLengthError, r"context_length|context_window|prompt_too_long|string_above_max_length"),
     (RequestTooLargeError, r"request_too_large"),
-    (QuotaError, r"insufficient_quota|exceeded_current_quota|billing|insufficient_credit|^1113$|quota_exceeded"),
+    (
+        QuotaError,
+        r"insufficient_quota|exceeded_current_quota|billing|insufficient_credit|^1113$|quota_exceeded",
+    ),
     (ContentFilterError, r"content_filter|content_policy|responsibleaipolicy|moderation"),
     (OverloadedError, r"overloaded|insufficient_system_resource|server_busy|capacity"),
     (RateLimitError, r"rate_?limit|too_many_requests|resource_exhausted|throttl"),
@@ -55,13 +58,17 @@ _BY_WORD: tuple[tuple[type[APIStatusError], str], ...] = (
     (AuthenticationError, r"authenticat|unauthor|invalid_api_key|invalid_key"),
     (NotFoundError, r"not_?found|model_not_exist"),
     (ServiceUnavailableError, r"unavailable"),
-    (BadRequestError, r"invalid_?request|invalid_argument|badrequest|bad_request|tool_use_failed|unsupported"),
+    (
+        BadRequestError,
+        r"invalid_?request|invalid_argument|badrequest|bad_request|tool_use_failed|unsupported",
+    ),
     (InternalServerError, r"api_error|server_error|internal|timeout|worker"),
 )
 
 _CONTEXT = (
     r"(?i)context[ _](length|window|size)|context limit|maximum context|too many tokens|prompt is too long"
-    r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context|longer than the model"
+    r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context"
+    r"|longer than the model"
 )
 _QUOTA = r"(?i)quota exceeded|exceeded your current quota|insufficient (balance|credit|quota)"
 _OVERLOAD = r"(?i)\boverloaded\b"
@@ -71,21 +78,59 @@ def shows_error(name: str, payload: Any) -> bool:
     """
     Tell whether an event of a stream reports an error, in any of the shapes that occur.
 
-    >>> shows_error("message", {"error": "out of memory"}), shows_error("message", {"choices": [], "error": None})
+    >>> (
+    ...     shows_error("message", {"error": "out of memory"}),
+    ...     shows_error("message", {"choices": [], "error": None}),
+    ... )
     (True, False)
     """
     if name == "error":
         return True
     if not isinstance(payload, dict):
         return False
-    if payload.get("error") or payload.get("type") == "error" or payload.get("error_message"):
+    choices = payload.get("choices")
+    if _says(payload.get("error")) or (choices and _of_choice(choices) is not None):
         return True
-    return payload.get("object") == "error" and "message" in payload
+    return not choices and _is_report(payload)
 
 
-def provider_error(
-    status: int | None, body: Any, headers: Mapping[str, str] | None = None
-) -> APIStatusError:
+def _says(error: Any) -> bool:
+    """Tell whether the value of a key "error" is one; some send the key with nothing in it."""
+    if isinstance(error, dict):
+        return any(value not in (None, "") for value in error.values())
+    return bool(error)
+
+
+def _of_choice(choices: Any) -> dict[str, Any] | None:
+    """Return the choice that holds an error, or None."""
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and _says(choice.get("error")):
+            return choice
+    return None
+
+
+def _is_report(payload: dict[str, Any]) -> bool:
+    """Tell whether an object without choices is a report of an error that says so in its own way."""
+    kind = payload.get("type")
+    if kind in ("error", "response.failed") or payload.get("error_message") or payload.get("error_type"):
+        return True
+    if isinstance(payload.get("errors"), list) and payload["errors"]:
+        return True
+    if not any(isinstance(payload.get(key), (str, list)) for key in ("message", "detail", "details", "msg")):
+        return False
+    if (
+        payload.get("object") == "error"
+        or (isinstance(kind, str) and "error" in kind.lower())
+        or len(payload) == 1
+    ):
+        return True
+    code = payload.get("code")
+    if isinstance(code, str) and not code.isdigit():
+        return code.lower() not in ("", "ok", "success")
+    return any(_number(payload.get(key)) for key in ("code", "status", "status_code"))
+
+
+def provider_error(status: int | None, body: Any, headers: Mapping[str, str] | None = None) -> APIStatusError:
     """
     Return the exception for what a provider reported.
 
@@ -102,7 +147,10 @@ def provider_error(
     headers = headers or {}
     details = _details(body)
     message = _message(body, details) or f"HTTP {status}"
-    code, word = details.get("code"), details.get("type") or details.get("status") or details.get("error_type")
+    code, word = (
+        details.get("code"),
+        details.get("type") or details.get("status") or details.get("error_type"),
+    )
     number = status if status is not None else _number(code) or _number(details.get("status_code"))
     error = _kind(number, word, code, message)(
         message,
@@ -118,33 +166,58 @@ def provider_error(
     return error
 
 
-def _details(body: Any) -> dict[str, Any]:
-    """Return the object that holds the details: the one under "error", or the body itself."""
+def _holder(body: Any) -> dict[str, Any]:
+    """Return the object that the error stands in, wherever a provider puts it."""
     if isinstance(body, list) and body:
         body = body[0]
-    if not isinstance(body, dict):
-        return {}
-    inner = body.get("error")
+    if not isinstance(body, dict) or _says(body.get("error")):
+        return body if isinstance(body, dict) else {}
+    inner = body.get("response") if body.get("type") == "response.failed" else _of_choice(body.get("choices"))
+    if inner is None and isinstance(body.get("errors"), list) and body["errors"]:
+        inner = {"error": body["errors"][0]}
+    return inner if isinstance(inner, dict) and _says(inner.get("error")) else body
+
+
+def _details(body: Any) -> dict[str, Any]:
+    """Return the object that holds the details: the one under "error", or the body itself."""
+    holder = _holder(body)
+    inner = holder.get("error")
     if isinstance(inner, dict):
-        outer = {k: v for k, v in body.items() if k not in ("error", "type", "choices", "message")}
+        outer = {k: v for k, v in holder.items() if k not in ("error", "type", "choices", "message")}
         return {**outer, **inner}
-    return body
+    return holder
 
 
 def _message(body: Any, details: dict[str, Any]) -> str:
     if isinstance(body, str):
-        return body.strip()[:2000]
-    if isinstance(body, list) and body:
-        body = body[0]
-    if isinstance(body, dict) and isinstance(body.get("error"), str):
-        return str(body["error"])
+        return page_title(body) if body.lstrip().startswith("<") else body.strip()[:2000]
+    text = _text(details)
+    said = _holder(body).get("error")
+    if isinstance(said, str) and said:
+        return f"{said}: {text}" if text and text != said else said
+    behind = details.get("metadata")
+    raw = behind.get("raw") if isinstance(behind, dict) else None
+    if text and isinstance(raw, str) and raw.strip() and raw not in text:
+        return f"{text}: {raw.strip()[:500]}"  # what the provider behind a gateway said
+    return text or (str(body)[:2000] if body else "")
+
+
+def _text(details: dict[str, Any]) -> str:
+    """Return the message under whichever name it has."""
     for key in ("message", "error_message", "detail", "details", "msg", "error_description"):
         value = details.get(key)
         if isinstance(value, str) and value.strip():
             return value
         if isinstance(value, (list, dict)) and value:
             return str(value)[:2000]
-    return str(body)[:2000] if body else ""
+    return ""
+
+
+def page_title(page: str) -> str:
+    """Return what a web page says about itself."""
+    low = page.lower()
+    start, end = low.find("<title>"), low.find("</title>")
+    return " ".join(page[start + 7 : end].split()) if 0 <= start < end else page.strip()[:120]
 
 
 def _number(code: Any) -> int | None:
@@ -170,7 +243,9 @@ def _kind(number: int | None, word: Any, code: Any, message: str) -> type[APISta
     return APIStatusError if number in (408, 425) or number < 400 else BadRequestError
 
 
-def _retryable(error: APIStatusError, number: int | None, headers: Mapping[str, str], details: dict[str, Any]) -> bool:
+def _retryable(
+    error: APIStatusError, number: int | None, headers: Mapping[str, str], details: dict[str, Any]
+) -> bool:
     said = headers.get("x-should-retry", "").lower()
     if said in ("true", "false"):
         return said == "true"
@@ -193,7 +268,11 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
 
     ``retry-after-ms`` goes before ``Retry-After``, which may be seconds or a date.
 
-    >>> retry_after({"retry-after-ms": "250"}), retry_after({"Retry-After": "-5"}), retry_after({"Retry-After": "abc"})
+    >>> (
+    ...     retry_after({"retry-after-ms": "250"}),
+    ...     retry_after({"Retry-After": "-5"}),
+    ...     retry_after({"Retry-After": "abc"}),
+    ... )
     (0.25, 0.0, None)
     """
     low = {name.lower(): value for name, value in headers.items()}

@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolnexus.chunks import Chunk
+from toolnexus.chunks import Chunk, mend_surrogates
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
+from toolnexus.tools.adapt import plain
 from toolnexus.tools.base import Tool
 from toolnexus.wire.base import BARE, Decoder, ModelRequest
 from toolnexus.wire.names import nine_characters
+from toolnexus.wire.schemas import loosened
+from toolnexus.wire.transcript import merged
 from toolnexus.wire.urls import join
 
 __all__ = ["OpenAI"]
 
 _REASONING = ("reasoning_content", "reasoning")
+
+#: The fields of a piece of ``reasoning_details`` that grow; the others are said once.
+_GROWING = ("text", "summary", "data", "signature")
+
+#: What stands beside the answer, is no part of it, and may matter to the caller.
+_BESIDE = ("prompt_filter_results", "citations", "search_results")
 
 
 class OpenAI:
@@ -36,7 +45,11 @@ class OpenAI:
         return [
             {
                 "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": t.input_schema},
+                "function": {
+                    "name": t.name,
+                    "description": t.description,
+                    "parameters": plain(t.input_schema),
+                },
             }
             for t in tools
         ]
@@ -49,7 +62,7 @@ class OpenAI:
         messages += _outgoing(request)
         body: dict[str, Any] = {"model": request.model, "messages": messages}
         if request.tools:
-            body["tools"] = request.tools
+            body["tools"] = loosened(request.tools) if request.quirks.plain_schemas else request.tools
             body["tool_choice"] = "auto"
         if request.stream:
             body["stream"] = True
@@ -69,7 +82,9 @@ class OpenAIDecoder(Decoder):
         super().__init__(skip_bad_events=skip_bad_events)
         self._reasoning: dict[str, list[str]] = {}
         self._details: list[Any] = []
+        self._beside: dict[str, Any] = {}
         self._object_arguments = False
+        self._streamed = False
 
     def payload(self, name: str, payload: dict[str, Any]) -> list[Chunk]:
         """Take in one decoded event and return what it brings."""
@@ -86,6 +101,9 @@ class OpenAIDecoder(Decoder):
             if isinstance(choice, dict) and not choice.get("index"):
                 usage = usage or choice.get("usage")
                 chunks += self._choice(choice, whole=name == BARE)
+        for key in _BESIDE:
+            if payload.get(key):
+                self._beside[key] = payload[key]
         if isinstance(usage, dict):
             builder.usage = _usage(usage)
             chunks.append(Chunk("usage", usage=builder.usage))
@@ -98,41 +116,65 @@ class OpenAIDecoder(Decoder):
 
     def _choice(self, choice: dict[str, Any], *, whole: bool) -> list[Chunk]:
         self.builder.seen = True
+        delta, message = choice.get("delta"), choice.get("message")
         # Some endpoints put both into each choice: in a stream the message repeats what came so
         # far, in a whole answer the delta is empty.
-        names = ("message", "delta") if whole else ("delta", "message")
-        delta = choice.get(names[0]) or choice.get(names[1]) or {}
-        chunks: list[Chunk] = []
-        if isinstance(delta, dict):
-            chunks += self._thought(delta)
-            chunks += self._content(delta.get("content"))
-            if isinstance(delta.get("refusal"), str):
-                self.builder.refusal.append(delta["refusal"])
-            for index, call in enumerate(delta.get("tool_calls") or ()):
-                chunks += self._call(call, index if whole else None)
-            if isinstance(delta.get("function_call"), dict):
-                chunks += self._call({"index": 0, "function": delta["function_call"]}, None)
+        whole = bool(message) and (whole or not (delta or self._streamed))
+        self._streamed = self._streamed or (bool(delta) and not whole)
+        said = message if whole else delta
+        chunks = self._message(said, whole=whole) if isinstance(said, dict) else []
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self.builder.raw_finish = reason
         return chunks
 
-    def _thought(self, delta: dict[str, Any]) -> list[Chunk]:
+    def _message(self, said: dict[str, Any], *, whole: bool) -> list[Chunk]:
+        """Take in a delta, or a whole message, whose calls are told apart by their position."""
+        chunks = self._thought(said, whole=whole)
+        chunks += self._content(said.get("content"))
+        if isinstance(said.get("refusal"), str):
+            self.builder.refusal.append(said["refusal"])
+        if isinstance(said.get("annotations"), list) and said["annotations"]:
+            self._beside["annotations"] = [*self._beside.get("annotations", ()), *said["annotations"]]
+        for position, call in enumerate(said.get("tool_calls") or ()):
+            chunks += self._call(call, position if whole else None)
+        legacy = said.get("function_call")
+        # An empty one beside the real calls repeats nothing and is none.
+        if isinstance(legacy, dict) and (legacy.get("name") or not said.get("tool_calls")):
+            chunks += self._call({"index": 0, "function": legacy}, None)
+        return chunks
+
+    def _thought(self, delta: dict[str, Any], *, whole: bool) -> list[Chunk]:
         """Take the reasoning once, under whichever name it comes."""
         details = delta.get("reasoning_details")
-        if isinstance(details, list):
-            self._details += details
+        details = [item for item in details if isinstance(item, dict)] if isinstance(details, list) else []
+        for detail in details:
+            self._keep_detail(detail, whole=whole)
         for key in _REASONING:
             text = delta.get(key)
             if isinstance(text, str) and text:
                 self._reasoning.setdefault(key, []).append(text)
                 return self.builder.thinking(text)
         chunks: list[Chunk] = []
-        for detail in details if isinstance(details, list) else ():
-            text = detail.get("text") or detail.get("summary") if isinstance(detail, dict) else None
+        for detail in details:
+            text = detail.get("text") or detail.get("summary")
             if isinstance(text, str):
                 chunks += self.builder.thinking(text)
         return chunks
+
+    def _keep_detail(self, detail: dict[str, Any], *, whole: bool) -> None:
+        """Keep a piece of reasoning to send it back; the pieces of one detail are joined again."""
+        last = self._details[-1] if self._details and not whole else {}
+        index = detail.get("index")
+        one = index is not None and last.get("index") == index and last.get("type") == detail.get("type")
+        if not one or (last.get("id") and detail.get("id") and last["id"] != detail["id"]):
+            self._details.append(dict(detail))
+            return
+        for key, value in detail.items():
+            if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str):
+                last[key] = mend_surrogates(last[key] + value)
+            elif value is not None:
+                last[key] = value
 
     def _content(self, content: Any) -> list[Chunk]:
         if isinstance(content, str):
@@ -141,8 +183,8 @@ class OpenAIDecoder(Decoder):
         for part in content if isinstance(content, list) else ():
             if isinstance(part, str):
                 chunks += self.builder.text(part)
-            elif isinstance(part, dict) and part.get("type") == "thinking":
-                for piece in _texts(part.get("thinking")):
+            elif isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
+                for piece in _texts(part.get("thinking") or part.get("summary") or part.get("text")):
                     chunks += self.builder.thinking(piece)
             elif isinstance(part, dict) and isinstance(part.get("refusal"), str):
                 self.builder.refusal.append(part["refusal"])
@@ -152,13 +194,13 @@ class OpenAIDecoder(Decoder):
         return chunks
 
     def _call(self, call: Any, position: int | None) -> list[Chunk]:
-        """Take in a fragment of a call; a whole answer's calls are told apart by their position."""
+        """Take in a fragment of a call; ``position`` is that of a whole call."""
         if not isinstance(call, dict):
             return []
         function = call.get("function") or call.get("custom") or {}
-        index = call.get("index")
+        index = call.get("index") if position is None else position
         if not isinstance(index, int) or isinstance(index, bool):
-            index = position
+            index = None
         arguments = function.get("arguments", function.get("input"))
         if isinstance(arguments, (dict, list)):
             self._object_arguments = True
@@ -173,11 +215,15 @@ class OpenAIDecoder(Decoder):
 
     def extra(self) -> dict[str, Any] | None:
         """Return what the provider needs back verbatim."""
-        kept: dict[str, Any] = {key: "".join(parts) for key, parts in self._reasoning.items()}
+        kept: dict[str, Any] = {
+            key: mend_surrogates("".join(parts)) for key, parts in self._reasoning.items()
+        }
         if self._details:
             kept["reasoning_details"] = self._details
         if self._object_arguments:
             kept["object_arguments"] = True
+        if self._beside:
+            kept["beside"] = self._beside
         return {"openai": kept} if kept else None
 
 
@@ -187,7 +233,11 @@ def _texts(value: Any) -> list[str]:
         return [value]
     if not isinstance(value, list):
         return []
-    return [v["text"] if isinstance(v, dict) else v for v in value if isinstance(v.get("text") if isinstance(v, dict) else v, str)]
+    return [
+        v["text"] if isinstance(v, dict) else v
+        for v in value
+        if isinstance(v.get("text") if isinstance(v, dict) else v, str)
+    ]
 
 
 def _count(data: Any, *path: str) -> int:
@@ -197,12 +247,15 @@ def _count(data: Any, *path: str) -> int:
 
 
 def _usage(data: dict[str, Any]) -> Usage:
-    prompt, completion = _count(data, "prompt_tokens"), _count(data, "completion_tokens")
+    prompt = _count(data, "prompt_tokens") or _count(data, "input_tokens")
+    completion = _count(data, "completion_tokens") or _count(data, "output_tokens")
     return Usage(
         prompt,
         completion,
         _count(data, "total_tokens") or prompt + completion,
-        cached_tokens=_count(data, "prompt_tokens_details", "cached_tokens") or _count(data, "prompt_cache_hit_tokens"),
+        cached_tokens=_count(data, "prompt_tokens_details", "cached_tokens")
+        or _count(data, "prompt_cache_hit_tokens")
+        or _count(data, "cached_tokens"),
         cache_write_tokens=_count(data, "prompt_tokens_details", "cache_write_tokens"),
         reasoning_tokens=_count(data, "completion_tokens_details", "reasoning_tokens")
         or _count(data, "reasoning_tokens"),
@@ -226,25 +279,33 @@ def _outgoing(request: ModelRequest) -> list[Message]:
             out.append({k: v for k, v in message.items() if k != PROVIDER_KEY})
     if images:
         out.append({"role": "user", "content": images})
-    return [_short_ids(m) for m in out] if request.quirks.short_ids else out
+    if request.quirks.short_ids:
+        out = [_short_ids(message) for message in out]
+    return merged(out) if request.quirks.alternate else out
 
 
 def _assistant(message: Message, request: ModelRequest, *, recent: bool) -> Message:
     """Return an assistant message, with its reasoning where the endpoint wants it back."""
-    sent = {k: v for k, v in message.items() if k not in (PROVIDER_KEY, "refusal")}
+    sent = {k: v for k, v in message.items() if k not in (PROVIDER_KEY, "refusal") and (v or k == "content")}
+    if sent.get("content") is None and message.get("refusal"):
+        sent["content"] = message["refusal"]
     own = (message.get(PROVIDER_KEY) or {}).get("openai") or {}
-    policy = request.echo_reasoning
-    wanted = policy == "always" or (
-        policy == "auto" and request.quirks.echo_reasoning and recent and bool(message.get("tool_calls"))
-    )
-    if wanted:
-        sent.update({k: v for k, v in own.items() if k != "object_arguments"})
+    if _wants_reasoning(message, request, recent=recent):
+        sent.update({k: v for k, v in own.items() if k in (*_REASONING, "reasoning_details")})
     if own.get("object_arguments") and sent.get("tool_calls"):
         sent["tool_calls"] = [
             {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
             for call in sent["tool_calls"]
         ]
     return sent
+
+
+def _wants_reasoning(message: Message, request: ModelRequest, *, recent: bool) -> bool:
+    """Tell whether the endpoint wants the reasoning of a message back."""
+    if request.echo_reasoning != "auto":
+        return request.echo_reasoning == "always"
+    quirks = request.quirks
+    return bool(message.get("tool_calls")) and quirks.echo_reasoning and (recent or quirks.echo_all)
 
 
 def _tool(message: Message, images: list[Any]) -> Message:

@@ -13,12 +13,12 @@ import attrs
 
 from toolnexus.results import Message
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "merged", "prepare"]
 
 INTERRUPTED = "This call was interrupted and has no result."
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Prepared:
     """
     A transcript that can be sent.
@@ -42,62 +42,113 @@ def prepare(messages: list[Message], system_prompt: str | None) -> Prepared:
         messages: The transcript as it is stored.
         system_prompt: The client's own system text.
 
-    >>> prepare([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}], "Be brief.").system
+    >>> prepare(
+    ...     [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}], "Be brief."
+    ... ).system
     'Be brief.\\n\\nBe kind.'
     """
-    system = [system_prompt] if system_prompt else []
+    system = [system_prompt] if system_prompt and system_prompt.strip() else []
     repairs: list[str] = []
-    results: dict[str, list[Message]] = {}
-    rest: list[Message] = []
-    for message in messages:
+    results = _Results(messages)
+    out: list[Message] = []
+    for position, message in enumerate(messages):
         role = message.get("role")
         if role in ("system", "developer"):
             text = _plain(message.get("content"))
-            if text and text not in system:
+            if text.strip() and text not in system:
                 system.append(text)
-        elif role == "tool":
-            results.setdefault(str(message.get("tool_call_id")), []).append(message)
-        else:
-            rest.append(message)
-    out: list[Message] = []
-    for message in rest:
-        if message.get("tool_calls"):
+        elif message.get("tool_calls"):
             out.append(message)
-            out += [_result(call, results, repairs) for call in message["tool_calls"]]
-        elif _is_empty(message):
-            repairs.append(f"an empty {message.get('role')} message was left out")
-        else:
+            out += [results.take(str(call["id"]), position, repairs) for call in message["tool_calls"]]
+        elif role != "tool" and _is_empty(message):
+            repairs.append(f"an empty {role} message was left out")
+        elif role != "tool":
             out.append(message)
-    for id_, orphans in results.items():
-        repairs += [f"a result without its call was left out: {id_}" for _ in orphans]
+    repairs += [f"a result without its call was left out: {id_}" for id_ in results.left()]
     return Prepared(out, "\n\n".join(system) or None, repairs)
 
 
-def _result(call: dict[str, Any], results: dict[str, list[Message]], repairs: list[str]) -> Message:
-    """Take the call's result from wherever it stands."""
-    found = results.get(call["id"])
-    if found:
-        message = found.pop(0)
-        if not found:
-            del results[call["id"]]
-        return message
-    repairs.append(f"a call without a result got one that says so: {call['id']}")
-    return {"role": "tool", "tool_call_id": call["id"], "content": INTERRUPTED}
+class _Results:
+    """The results of a transcript by the id of their call; an id may serve more than one turn."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._found: dict[str, list[tuple[int, Message]]] = {}
+        self._calls: dict[str, list[int]] = {}
+        for position, message in enumerate(messages):
+            if message.get("role") == "tool":
+                self._found.setdefault(str(message.get("tool_call_id")), []).append((position, message))
+            for call in message.get("tool_calls") or ():
+                self._calls.setdefault(str(call["id"]), []).append(position)
+
+    def take(self, id: str, position: int, repairs: list[str]) -> Message:  # noqa: A002
+        """Take the result of the call at a position from wherever it stands, or make one up."""
+        calls, found = self._calls[id], self._found.get(id, [])
+        following = min((p for p in calls if p > position), default=None)
+        if len(calls) == 1:
+            chosen = found[0] if found else None
+        else:  # the results between this call and the next one of the same id are its own
+            own = [
+                item for item in found if item[0] > position and (following is None or item[0] < following)
+            ]
+            chosen = own[0] if own else None
+        if chosen is not None:
+            found.remove(chosen)
+            return chosen[1]
+        repairs.append(f"a call without a result got one that says so: {id}")
+        return {"role": "tool", "tool_call_id": id, "content": INTERRUPTED}
+
+    def left(self) -> list[str]:
+        """Return the ids of the results that no call took, once for each."""
+        return [id_ for id_, found in self._found.items() for _ in found]
+
+
+def merged(messages: list[Message]) -> list[Message]:
+    """
+    Return the messages with those of one role that follow each other made one.
+
+    >>> merged([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    [{'role': 'user', 'content': 'a\\n\\nb'}]
+    """
+    out: list[Message] = []
+    for message in messages:
+        last = out[-1] if out else {}
+        if message["role"] not in ("user", "assistant") or last.get("role") != message["role"]:
+            out.append(message)
+            continue
+        content = _joined(last.get("content"), message.get("content"))
+        calls = [*(last.get("tool_calls") or ()), *(message.get("tool_calls") or ())]
+        out[-1] = {**last, **message, "content": content, **({"tool_calls": calls} if calls else {})}
+    return out
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
 def _plain(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+        return "\n".join(part.get("text") or "" for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
 def _is_empty(message: Message) -> bool:
     content = message.get("content")
-    if message.get("role") == "assistant" and message.get("toolnexus"):
-        return content is None and not _has_blocks(message)
-    return not (content.strip() if isinstance(content, str) else content)
+    if isinstance(content, list):
+        content = "".join("x" if part.get("type") != "text" else part.get("text") or "" for part in content)
+    if (content or "").strip():
+        return False
+    return not message.get("refusal") and not _has_blocks(message)
 
 
 def _has_blocks(message: Message) -> bool:
-    blocks = message["toolnexus"].get("anthropic", {}).get("blocks", ())
+    """Tell whether a message of the model has something to send back beside its text."""
+    blocks = ((message.get("toolnexus") or {}).get("anthropic") or {}).get("blocks", ())
     return any(block.get("type") not in ("text", "thinking", "redacted_thinking") for block in blocks)
