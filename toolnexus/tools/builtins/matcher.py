@@ -100,9 +100,9 @@ class _WorkerMatcher(LineMatcher):
 
     def _ask(self, request: bytes, shown: str) -> Any:
         """Send a request and return the answer, within the time that is left."""
-        assert self.process is not None  # noqa: S101 - it runs from enter to exit
-        assert self.process.stdin is not None  # noqa: S101
-        assert self.process.stdout is not None  # noqa: S101
+        assert self.process is not None  # it runs from enter to exit
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         started = time.monotonic()
         answer = bytearray()
         view = memoryview(request)

@@ -43,7 +43,7 @@ def shell_tools(options: Options) -> list[Tool]:
                 "workdir": {"type": "string", "description": "The folder to run it in."},
                 "timeout": {
                     "type": "number",
-                    "description": f"Milliseconds to allow: {DEFAULT_TIMEOUT} by default, up to {MAX_TIMEOUT}.",
+                    "description": f"Milliseconds; {DEFAULT_TIMEOUT} by default, {MAX_TIMEOUT} at most.",
                 },
                 "description": {"type": "string", "description": "What the command does, in a few words."},
             },
@@ -113,7 +113,7 @@ class _Command:
 
     def watch(self, deadline: float) -> str:
         """Read the output until the command has ended; return how it did."""
-        assert self.process.stdout is not None  # noqa: S101 - it was asked for
+        assert self.process.stdout is not None  # it was asked for
         pipe = self.process.stdout.fileno()
         os.set_blocking(pipe, False)
         ended: float | None = None

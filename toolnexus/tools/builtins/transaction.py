@@ -240,7 +240,7 @@ def _take_back(root: Root, home: str) -> bool:
             logger.warning("the journal of a patch is not followed: %s", error)
     if phase != "done":
         for folder in reversed(folders):
-            with contextlib.suppress(OSError), root.place(folder) as place:
+            with contextlib.suppress(OSError, ToolFailure), root.place(folder) as place:
                 os.rmdir(place.name, dir_fd=place.fd)
     os.unlink(os.path.join(home, JOURNAL))
     return True

@@ -104,7 +104,7 @@ class Walk:
         self.scope.check()
         ignores = ignores.entered(len(above), fd, path)
         for name, is_folder in self._entries(fd, path):
-            if self.cut:
+            if self.entries > MAX_ENTRIES:
                 return
             if ignores.ignores([*above, name], is_folder):
                 continue

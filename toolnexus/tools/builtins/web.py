@@ -12,6 +12,7 @@ from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.tools.builtins.base import Options, define, number, text
 from toolnexus.tools.builtins.failure import ToolFailure
 from toolnexus.tools.builtins.output import clip
+from toolnexus.tools.builtins.texts import is_binary
 
 __all__ = ["web_tools"]
 
@@ -30,7 +31,7 @@ def web_tools(options: Options) -> list[Tool]:
         define(
             webfetch,
             options,
-            description="Get a page from the web as Markdown, text or HTML. A long one is cut, and the cut says so.",
+            description="Get a web page as Markdown, text or HTML. A long one is cut, and the cut says so.",
             properties={
                 "url": {"type": "string", "description": "The http or https address."},
                 "format": {"type": "string", "enum": list(_FORMATS), "description": "markdown by default."},
@@ -79,7 +80,7 @@ def webfetch(args: dict[str, Any], ctx: Context, options: Options) -> ToolResult
 def _shown(body: bytes, content_type: str, form: str) -> str:
     """Return a page as it was asked for; what is not HTML comes as it is."""
     kind = content_type.partition(";")[0].strip().lower()
-    if (kind and not _READABLE.fullmatch(kind) and not kind.startswith("text/")) or b"\0" in body[:1024]:
+    if (kind and not _READABLE.fullmatch(kind) and not kind.startswith("text/")) or is_binary(body):
         raise ToolFailure(f"the page is not text ({kind or 'unknown type'}, {len(body)} bytes)")
     page = _decoded(body, content_type)
     html = "html" in kind or (not kind and page.lstrip()[:15].lower().startswith(("<!doctype html", "<html")))
