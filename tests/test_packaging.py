@@ -129,7 +129,8 @@ def test_wheel_works_where_only_the_core_is_installed(wheel: Path, tmp_path: Pat
     run(python, "-m", "pip", "check", cwd=tmp_path)
     code = (
         "import sys, toolnexus, toolnexus.testing;"
-        "print(*sorted({n.partition('.')[0] for n in sys.modules} - set(sys.stdlib_module_names)))"
+        "names = {n.partition('.')[0] for n, m in sys.modules.items() if getattr(m, '__spec__', None)};"
+        "print(*sorted(names - set(sys.stdlib_module_names)))"
     )
     loaded = {n for n in run(python, "-c", code, cwd=tmp_path).split() if not n.startswith("_")}
     assert "toolnexus" in loaded
