@@ -85,7 +85,7 @@ def without_nulls(schema: Mapping[str, Any], args: dict[str, Any]) -> dict[str, 
     Models like to send ``null`` for an optional argument that they do not want to give, and some
     providers make them. It is left out where the argument is optional and its schema refuses null.
     """
-    if None not in args.values():
+    if not isinstance(args, dict) or None not in args.values():
         return args
     properties, required = schema.get("properties"), schema.get("required", ())
     if not isinstance(properties, dict):

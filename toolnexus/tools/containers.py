@@ -109,7 +109,7 @@ def _key_words(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     words = {"integer": "integers", "number": "numbers"}
-    return str(words.get(schema.get("type", ""), schema.get("format", "")))
+    return str(words.get(str(schema.get("type")), schema.get("format", "")))
 
 
 def _key_reader(builder: ShapeBuilder, key: Shape) -> Load:

@@ -95,7 +95,7 @@ def _add_limits(schema: dict[str, Any], item: Any) -> None:
         limit = getattr(item, attribute, None)
         if isinstance(limit, int | float) and not isinstance(limit, bool):
             schema[keyword] = limit
-    noun = _SIZES.get(schema.get("type", ""))
+    noun = _SIZES.get(str(schema.get("type")))
     for attribute in ("min_length", "max_length") if noun else ():
         size = getattr(item, attribute, None)
         if isinstance(size, int) and not isinstance(size, bool) and (size or attribute == "max_length"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import inspect
@@ -168,8 +169,20 @@ def _resolve(annotations: Mapping[str, Any], owner: Any, label: str) -> dict[str
         names = _closure_names(owner)
         for name, annotation in annotations.items():
             if name not in hints:
-                hints[name] = _resolve_one(name, annotation, owner, names, label)
+                known = _known_class(annotation, owner, names)
+                hints[name] = known or _resolve_one(name, annotation, owner, names, label)
     return hints
+
+
+def _known_class(annotation: Any, owner: Any, names: Mapping[str, Any]) -> type | None:
+    """Return the class that an annotation simply names, as most do; None for any other annotation."""
+    if not isinstance(annotation, str):
+        return None
+    for namespace in (names, _globals_of(owner), vars(builtins)):
+        if annotation in namespace:
+            found = namespace[annotation]
+            return found if is_plain_class(found) else None
+    return None
 
 
 def _resolve_one(name: str, annotation: Any, owner: Any, names: dict[str, Any], label: str) -> Any:
