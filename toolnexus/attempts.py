@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
-import re
 import secrets
 import time
 from typing import Any
 from urllib.parse import urlsplit
-
 
 from toolnexus.chunks import Chunk, Reply, mend_surrogates
 from toolnexus.errors import (
@@ -28,8 +27,9 @@ from toolnexus.results import AttemptRecord, Usage
 from toolnexus.run import Run
 from toolnexus.transport.http import Exchange, HTTPRequest
 from toolnexus.transport.secret import Scrubber
-from toolnexus.wire import Decoder, ModelRequest, Quirks
+from toolnexus.wire import Decoder, ModelRequest
 from toolnexus.wire.errors import provider_error
+from toolnexus.wire.quirks import learn
 from toolnexus.wire.transcript import prepare
 
 __all__ = ["call_model"]
@@ -40,23 +40,6 @@ _log = logging.getLogger("toolnexus")
 _TRAILER_SECONDS = 10.0
 _ERROR_BYTES = 1024 * 1024
 _ERROR_SECONDS = 5.0
-
-#: What an endpoint says when it does not take something, and what to leave out then.
-_REFUSALS: list[tuple[str, re.Pattern[str], dict[str, bool]]] = [
-    ("stream_options", re.compile(r"stream_options|include_usage"), {"stream_options": False}),
-    (
-        "stream",
-        re.compile(r"\bstream(ing)?\b.*(support|allow|disabl|verified|unavailable|must be false)"
-                   r"|(support|allow|disabl).*\bstream(ing)?\b", re.DOTALL),
-        {"stream": False},
-    ),
-    ("echo_reasoning", re.compile(r"reasoning_content|reasoning_details|\breasoning\b"), {"echo_reasoning": False}),
-    (
-        "short_ids",
-        re.compile(r"(tool.?call.?id|tool_calls\S*id|call id).*(9|nine|length|a-z)", re.DOTALL | re.IGNORECASE),
-        {"short_ids": True},
-    ),
-]
 
 
 def call_model(run: Run) -> Reply:
@@ -171,16 +154,17 @@ class _Trial:
         run = self.run
         options = run.options
         system = "\n\n".join(filter(None, (options.system_prompt, run.tools.prompt())))
-        prepared = prepare(run.messages, system or None)
+        messages, declarations = run.outgoing
+        prepared = prepare(messages, system or None)
         for repair in prepared.repairs:
             _log.debug("%s: the transcript was mended: %s", run.run_id, repair)
         self.request = ModelRequest(
             model=options.model,
             messages=prepared.messages,
             system=prepared.system,
-            tools=run.declarations,
+            tools=declarations,
             stream=run.streaming and run.quirks.stream,
-            quirks=run.quirks,
+            quirks=copy.copy(run.quirks),  # another run may learn meanwhile
             echo_reasoning=options.echo_reasoning,
         )
         body = _transformed(run, run.dialect.body(self.request))
@@ -279,25 +263,11 @@ class _Trial:
 
     def learn(self, error: ToolnexusError) -> bool:
         """Tell whether the endpoint refused something that can be left out, and leave it out from now on."""
-        if not isinstance(error, APIStatusError) or error.status not in (400, 404, 405, 415, 422, 501):
-            return False
         assert self.request is not None
-        said = f"{error.param or ''} {error.code or ''} {error.message}".lower()
-        for name, pattern, change in _REFUSALS:
-            applies = {
-                "stream": self.request.stream,
-                "stream_options": self.request.stream and self.run.dialect.name == "openai",
-                "echo_reasoning": any("toolnexus" in m for m in self.request.messages),
-                "short_ids": any(m.get("tool_calls") for m in self.request.messages),
-            }[name]
-            quirks: Quirks = self.run.quirks
-            known = all(getattr(quirks, field) == value for field, value in change.items())
-            if applies and not known and (pattern.search(said) or (name == "stream" and error.param == "stream")):
-                for field, value in change.items():
-                    setattr(quirks, field, value)
-                _log.debug("%s: the endpoint does not take it: %s", self.run.run_id, change)
-                return True
-        return False
+        learned = learn(self.run.quirks, error, self.request, self.run.dialect.name)
+        if learned is not None:
+            _log.debug("%s: learned about the endpoint: %s", self.run.run_id, learned)
+        return learned is not None
 
 
 def _request_id(exchange: Exchange) -> str | None:
@@ -311,6 +281,9 @@ def _transformed(run: Run, body: dict[str, Any]) -> dict[str, Any]:
             body.pop(key, None)
         else:
             body[key] = value
+    if not body.get("tools"):
+        for key in ("tools", "tool_choice", "parallel_tool_calls"):
+            body.pop(key, None)  # a choice among no tools is refused
     if run.options.body_transform is not None:
         try:
             changed = run.options.body_transform(body)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from toolnexus.wire.anthropic import Anthropic
-from toolnexus.wire.base import Decoder, Dialect, ModelRequest, Quirks
+from toolnexus.wire.base import Decoder, Dialect, ModelRequest
 from toolnexus.wire.openai import OpenAI
+from toolnexus.wire.quirks import Quirks
 
 __all__ = ["DIALECTS", "Decoder", "Dialect", "ModelRequest", "Quirks"]
 

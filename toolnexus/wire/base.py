@@ -22,6 +22,7 @@ from toolnexus.merge import ReplyBuilder
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
 from toolnexus.wire.errors import page_title, provider_error, shows_error
+from toolnexus.wire.quirks import Quirks
 
 __all__ = ["BARE", "Decoder", "Dialect", "ModelRequest", "Quirks"]
 
@@ -30,30 +31,6 @@ BARE = "toolnexus.bare"
 
 #: Raw control characters inside a string are a sloppy server's, and no loss.
 _JSON = json.JSONDecoder(strict=False)
-
-
-@attrs.define(eq=False)
-class Quirks:
-    """
-    What an endpoint was found not to take; learned from its refusals and kept for the client.
-
-    Args:
-        stream: Whether it streams.
-        stream_options: Whether it takes ``stream_options``.
-        short_ids: Whether call ids must be nine letters and digits.
-        echo_reasoning: Whether it takes its reasoning back beside tool calls.
-        echo_all: Whether it wants that of earlier runs, too.
-        plain_schemas: Whether it refuses what only makes a schema stricter.
-        alternate: Whether two messages of one role may not follow each other.
-    """
-
-    stream: bool = True
-    stream_options: bool = True
-    short_ids: bool = False
-    echo_reasoning: bool = True
-    echo_all: bool = False
-    plain_schemas: bool = False
-    alternate: bool = False
 
 
 @attrs.frozen(kw_only=True, eq=False)
