@@ -76,6 +76,7 @@ class Client:
         tool_timeout: Seconds that a tool call may take unless the tool says otherwise.
         wait_for: A function that gets a `Request` of a suspended tool and returns a person's `Answer`,
             or None where nobody answers.
+        hooks: One hook, or several in order: see `toolnexus.hooks`.
         abandon_timeout: Seconds that a full queue waits for its consumer before the run is
             cancelled; None for ever.
         log_content: Whether the debug log may hold prompts.
@@ -115,6 +116,7 @@ class Client:
         tool_concurrency: int = 8,
         tool_timeout: float | None = None,
         wait_for: Callable[[Request], Answer | None] | None = None,
+        hooks: Any = None,
         abandon_timeout: float | None = None,
         log_content: bool = False,
     ) -> None:
@@ -142,6 +144,7 @@ class Client:
             tool_concurrency=tool_concurrency,
             tool_timeout=tool_timeout,
             wait_for=wait_for,
+            hooks=hooks,
             abandon_timeout=abandon_timeout,
             log_content=log_content,
         )

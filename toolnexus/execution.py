@@ -156,6 +156,8 @@ class _Turn:
     def _finish(self, job: _Job, result: ToolResult) -> None:
         del self.running[job.position]
         job.close()
+        if not suspends(result):
+            result = self.run.options.hooks.after_tool(self.run, job.request, result)
         self.results[job.position] = result
         if not suspends(result):
             report_finished(self.run, job.request, result)
@@ -181,6 +183,7 @@ def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:
     turn = _Turn(run)
     run.reporter.at("tools", run.turns)
     jobs: list[_Job] = []
+    final: list[ToolRequest] = []
     for position, request in enumerate(requests):
         refusal = _refused(run, request)
         if refusal is not None:
@@ -188,12 +191,20 @@ def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:
                 run.reporter.send(ToolCall, request.id, request.name, request.args)
             turn.results[position] = refusal
             report_finished(run, request, refusal)
+            final.append(request)
+            continue
+        request, answered = run.options.hooks.before_tool(run, request)
+        final.append(request)
+        if answered is not None:
+            run.reporter.send(ToolCall, request.id, request.name, request.args)
+            turn.results[position] = answered
+            report_finished(run, request, answered)
             continue
         tool = run.tools.get(request.name)
         assert tool is not None
         jobs.append(_Job(position, request, tool))
     turn.drive(jobs)
-    return [Outcome(request, turn.results[i]) for i, request in enumerate(requests)]
+    return [Outcome(request, turn.results[i]) for i, request in enumerate(final)]
 
 
 def run_one(run: Run, request: ToolRequest, answer: Answer) -> ToolResult:

@@ -53,8 +53,11 @@ def _turns(run: Run) -> RunResult:
     for _ in range(run.options.max_turns):
         run.scope.check()
         run.refresh_tools()
+        hooks = run.options.hooks
+        run.outgoing = hooks.before_llm(run)
         reply = call_model(run)
         run.take(reply)
+        hooks.after_llm(run, reply)
         cut = reply.finish_reason in _CUT and (bool(reply.calls) or reply.finish_reason == "length")
         run.reporter.send(Message, reply.message, not cut)
         if cut:

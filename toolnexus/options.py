@@ -12,6 +12,7 @@ import attrs
 import requests
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.hooks import Hooks
 from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.http import Limits
 from toolnexus.transport.retry import OnError, RetryPolicy
@@ -63,6 +64,7 @@ class Options:
     tool_timeout: float | None
     log_content: bool
     wait_for: Callable[[Any], Any] | None
+    hooks: Hooks
     abandon_timeout: float | None
     retry: RetryPolicy
     timeouts: Timeouts
@@ -222,6 +224,7 @@ def make_options(
     tool_concurrency: int,
     tool_timeout: float | None,
     wait_for: Callable[[Any], Any] | None,
+    hooks: Any,
     abandon_timeout: float | None,
     log_content: bool,
 ) -> Options:
@@ -253,6 +256,7 @@ def make_options(
         tool_timeout=_number("tool_timeout", tool_timeout, low=0, optional=True),
         log_content=bool(log_content),
         wait_for=_function("wait_for", wait_for),
+        hooks=hooks if isinstance(hooks, Hooks) else Hooks(hooks),
         abandon_timeout=_number("abandon_timeout", abandon_timeout, low=0, optional=True),
         retry=RetryPolicy(
             retries=_number("retries", retries, low=0, whole=True), on_error=_function("on_error", on_error)

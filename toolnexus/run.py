@@ -69,6 +69,8 @@ class Run:
     pending: list[Any] = attrs.field(factory=list)
     declarations: list[dict[str, Any]] = attrs.field(init=False)
     workers: Workers = attrs.field(init=False)
+    #: What this turn sends: the transcript and the declarations, unless a hook says otherwise.
+    outgoing: tuple[list[Message], list[dict[str, Any]]] = attrs.field(init=False)
     #: The declarations as JSON text, once they were sent.
     declared: str | None = attrs.field(default=None, init=False)
     dialect: Dialect = attrs.field(init=False)
@@ -77,6 +79,7 @@ class Run:
         self.dialect = DIALECTS[self.options.style]
         self.declarations = self.dialect.tools(self.tools.all)
         self.workers = Workers(self.run_id)
+        self.outgoing = (self.messages, self.declarations)
 
     def refresh_tools(self) -> None:
         """Declare the tools anew where they have changed since the last turn."""
