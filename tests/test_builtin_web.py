@@ -240,11 +240,13 @@ def test_redirects_are_followed(box: Box, server: Server) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "file:///etc/hostname", "data:text/plain,x", "ftp://example.com/", "gopher://127.0.0.1/", "javascript:1",
+        "file:///etc/hostname", "data:text/plain,x", "ftp://example.com/", "gopher://127.0.0.1/",
+        "javascript:1",
         "example.com", "//example.com/", "http:///x", "http://", "http://[::1", "http://host:99999/",
         "http://host:x/",
         "http://user:pw@example.com/", "http://user@example.com/", "http://example.com\\@127.0.0.1/",
-        "http://exam ple.com/", "http://example.com/\r\nX: y", "http://example.com/\t", "http://\u202eexample.com/",
+        "http://exam ple.com/", "http://example.com/\r\nX: y", "http://example.com/\t",
+        "http://\u202eexample.com/",
         "http://xn--\u00df\u0000/", "http://example.com/" + "x" * 9000, "http://" + "a" * 70 + "é.com/",
     ],
 )  # fmt: skip

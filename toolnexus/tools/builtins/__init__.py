@@ -97,14 +97,8 @@ def builtin_tools(
 
     >>> [tool.name for tool in builtin_tools("read-only", root=".")]
     ['read', 'grep', 'glob']
-    >>> builtin_tools()
-    []
     """
     chosen = _chosen(select)
-    if max_output < 100 or max_page < 1:
-        raise ConfigurationError("max_output is at least 100, max_page at least 1")
-    if not chosen:
-        return []
     options = Options(
         root=Root.of(root),
         max_output=max_output,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from toolnexus.errors import ConfigurationError
 from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.tools.builtins.failure import ToolFailure
 
@@ -45,6 +46,10 @@ class Options:
     policy: Policy
     ca_bundle: str | None
     max_page: int
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_output < 100 or self.max_page < 1:
+            raise ConfigurationError("max_output is at least 100, max_page at least 1")
 
 
 def define(
