@@ -50,15 +50,16 @@ class Document:
         return self._found[uri]
 
     def _resolved(self, uri: str) -> Any:
+        if self._retrieve is None and uri.partition("#")[0] != self.uri:
+            raise ConfigurationError(
+                f"the reference {uri!r} leaves the document, which is refused unless retrieve= is given"
+            )
         exceptions = need("referencing.exceptions", "openapi")
         if self._resolver is None:
             self._resolver = self._new_resolver()
         try:
             return self._resolver.lookup(uri).contents
         except exceptions.Unresolvable as error:
-            cause = error.__cause__
-            if isinstance(cause, ConfigurationError):
-                raise cause from None
             raise ConfigurationError(f"the reference {uri!r} leads nowhere") from error
 
     def _new_resolver(self) -> Any:
@@ -68,11 +69,7 @@ class Document:
         return registry.with_resource(self.uri, main).resolver()
 
     def _other(self, uri: str) -> Any:
-        if self._retrieve is None:
-            raise ConfigurationError(
-                f"the reference {uri!r} leaves the document, which is refused unless retrieve= is given"
-            )
-        if uri not in self._others:
+        if uri not in self._others and self._retrieve is not None:
             specification = need("referencing", "openapi").Specification.OPAQUE
             self._others[uri] = specification.create_resource(self._retrieve(uri))
         return self._others[uri]

@@ -68,6 +68,8 @@ _POINTER = "#/$defs/"
 
 #: A definition of at most so many values is written out wherever it is used.
 _SMALL = 12
+#: So many definitions are written out within each other; below that, references stay.
+_DEEP = 16
 
 
 class Schemas:
@@ -129,8 +131,8 @@ class Schemas:
             elif key in _NAMED and isinstance(value, Mapping):
                 schema[key] = {str(k): self.convert(node.child(v)) for k, v in value.items()}
         self._required(node, schema)
-        if self.old:
-            _modernise(node.value, schema)
+        # Documents that say 3.1 use the older words, too.
+        _modernise(node.value, schema)
         return schema
 
     def _required(self, node: Node, schema: dict[str, Any]) -> None:
@@ -184,6 +186,7 @@ class _Inliner:
         self.defs = defs
         self._uses: dict[str, int] = {}
         self._inlined: dict[str, Any] = {}
+        self._depth = 0
         self._edges = {name: set(_references(part)) for name, part in defs.items()}
         self._recursive = {name for name in defs if self._reaches_itself(name)}
 
@@ -228,12 +231,15 @@ class _Inliner:
 
     def _inline(self, name: str) -> Any:
         """Return what to write in place of a reference, or None to keep it."""
-        if name in self._recursive:
+        if name in self._recursive or self._depth >= _DEEP:
             return None
-        if self._uses[name] > 1 and _size(self.defs[name], _SMALL + 1) > _SMALL:
+        # Only what refers to nothing is written out more than once, or the size would explode.
+        if self._uses[name] > 1 and (self._edges[name] or _size(self.defs[name], _SMALL + 1) > _SMALL):
             return None
         if name not in self._inlined:
+            self._depth += 1
             self._inlined[name] = self._rewritten(self.defs[name])
+            self._depth -= 1
         return self._inlined[name]
 
 
