@@ -76,8 +76,11 @@ from toolnexus.transport.retry import ErrorInfo
 if TYPE_CHECKING:
     from toolnexus.content import File, Image
     from toolnexus.conversation import Conversation
+    from toolnexus.hooks import guardrails
+    from toolnexus.in_process import create_in_process_client
     from toolnexus.stores import MemoryStore, SqliteStore
     from toolnexus.suspension import Answer, Request, pending
+    from toolnexus.toolkit import Toolkit, create_toolkit
     from toolnexus.tools.functions import collect, tool
 
 _LATER = {
@@ -88,7 +91,11 @@ _LATER = {
     "MemoryStore": "toolnexus.stores",
     "Request": "toolnexus.suspension",
     "SqliteStore": "toolnexus.stores",
+    "Toolkit": "toolnexus.toolkit",
     "collect": "toolnexus.tools.functions",
+    "create_in_process_client": "toolnexus.in_process",
+    "create_toolkit": "toolnexus.toolkit",
+    "guardrails": "toolnexus.hooks",
     "pending": "toolnexus.suspension",
     "tool": "toolnexus.tools.functions",
 }
@@ -158,6 +165,7 @@ __all__ = [
     "ToolFinished",
     "ToolOutput",
     "ToolResult",
+    "Toolkit",
     "ToolnexusError",
     "TruncatedStreamError",
     "UnprocessableEntityError",
@@ -166,6 +174,9 @@ __all__ = [
     "__version__",
     "collect",
     "create_client",
+    "create_in_process_client",
+    "create_toolkit",
+    "guardrails",
     "pending",
     "tool",
 ]

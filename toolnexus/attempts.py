@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import logging
-import secrets
-import time
-from typing import Any
-from urllib.parse import urlsplit
 
-from toolnexus.chunks import Chunk, Reply, mend_surrogates
+from toolnexus.chunks import Reply
 from toolnexus.errors import (
-    APIError,
-    APIStatusError,
     ConfigurationError,
     HookError,
-    MalformedEventError,
     RunCancelledError,
     RunTimeoutError,
     ToolnexusError,
-    TruncatedStreamError,
 )
-from toolnexus.events import AttemptFailed, Text, Thinking, ToolCallDelta
-from toolnexus.results import AttemptRecord, Usage
+from toolnexus.events import AttemptFailed
 from toolnexus.run import Run
-from toolnexus.transport.http import Exchange, HTTPRequest
-from toolnexus.transport.secret import Scrubber
-from toolnexus.wire import Decoder, ModelRequest
-from toolnexus.wire.errors import provider_error
-from toolnexus.wire.quirks import learn
-from toolnexus.wire.transcript import prepare
+from toolnexus.trial import Trial
 
 __all__ = ["call_model"]
 
 _log = logging.getLogger("toolnexus")
 
-#: Seconds that the rest of an answer may take once it has said why it ended.
-_TRAILER_SECONDS = 10.0
-_ERROR_BYTES = 1024 * 1024
-_ERROR_SECONDS = 5.0
+#: These end the run at once, whoever else could be asked.
+_FINAL = (RunCancelledError, RunTimeoutError, ConfigurationError, HookError)
 
 
 def call_model(run: Run) -> Reply:
     """
-    Ask the model for the next answer, trying again as the policy says.
+    Ask the model for the next answer, trying again and elsewhere as the policy says.
 
     Returns:
         The answer of the attempt that succeeded.
@@ -52,262 +34,69 @@ def call_model(run: Run) -> Reply:
     Raises:
         ToolnexusError: None succeeded; the last one's error.
     """
-    number = tries = 0
+    run.tries = 0
+    run.final = False
     while True:
-        number += 1
-        tries += 1
-        trial = _Trial(run, number)
         try:
-            reply = trial.run_once()
-        except (RunCancelledError, RunTimeoutError, ConfigurationError, HookError):
+            return _ask(run)
+        except _FINAL:
             raise
         except ToolnexusError as error:
-            error.attempt = number
+            other = run.next_endpoint(error)
+            if other is None:
+                raise
+            _log.debug("%s: %s failed (%s), now %s", run.run_id, run.endpoint.options.model, error.kind, other.options.model)
+            run.current = None
+            run.use(other)
+            run.outgoing = run.options.hooks.before_llm(run)
+
+
+def _ask(run: Run) -> Reply:
+    """Ask one endpoint, trying again as the policy says."""
+    failures = 0
+    while True:
+        run.tries += 1
+        trial = Trial(run, run.tries) if run.endpoint.generate is None else _local(run)
+        try:
+            reply = trial.run_once()
+        except _FINAL:
+            raise
+        except ToolnexusError as error:
+            error.attempt = run.tries
             run.attempts.append(trial.record(error))
             run.scope.check()
             if trial.learn(error):
-                tries -= 1  # it was asked wrongly: that was no failure of the endpoint's
-                run.current = None
+                run.current = None  # it was asked wrongly: that was no failure of the endpoint's
                 continue
-            _wait_or_raise(trial, error, tries)
+            failures += 1
+            _wait_or_raise(trial, error, failures)
             continue
         run.attempts.append(trial.record(None, reply))
         return reply
 
 
-def _wait_or_raise(trial: _Trial, error: ToolnexusError, tries: int) -> None:
+def _local(run: Run) -> Trial:
+    from toolnexus.in_process import LocalTrial
+
+    return LocalTrial(run, run.tries)
+
+
+def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int) -> None:
     """Wait before the next try, or raise where there is none."""
     run = trial.run
-    delay = None
-    if not trial.handed_out or run.retry_after_output:
-        try:
-            delay = run.options.retry.delay(error, tries, run.scope.remaining())
-        except Exception as raised:
-            raise HookError(f"on_error raised {type(raised).__name__}: {raised}") from raised
+    may_go_on = not trial.handed_out or run.retry_after_output
+    try:
+        policy = run.endpoint.options.retry
+        delay = policy.delay(error, failures, run.scope.remaining()) if may_go_on else None
+    except Exception as raised:
+        raise HookError(f"on_error raised {type(raised).__name__}: {raised}") from raised
+    goes_on = delay is not None or (may_go_on and run.next_endpoint(error) is not None)
+    run.final = not may_go_on
+    if goes_on and trial.handed_out:
+        run.reporter.send(AttemptFailed, trial.number, error, True, trial.text())
     if delay is None:
         raise error
     _log.debug("%s: attempt %d failed (%s), next one in %.2f s", run.run_id, trial.number, error.kind, delay)
-    if trial.handed_out:
-        run.reporter.send(AttemptFailed, trial.number, error, True, trial.text())
     run.current = None
     run.reporter.flush()
     run.scope.sleep(delay)
-
-
-class _Trial:
-    """
-    One try.
-
-    Args:
-        run: The run.
-        number: Which try of this turn it is, from 1.
-    """
-
-    def __init__(self, run: Run, number: int) -> None:
-        self.run = run
-        self.number = number
-        self.handed_out = False
-        self.decoder: Decoder | None = None
-        self.request: ModelRequest | None = None
-
-    def run_once(self) -> Reply:
-        run = self.run
-        run.reporter.at("model", run.turns + 1, f"msg-{secrets.token_hex(8)}", self.number)
-        request = self._request()
-        self.decoder = run.dialect.decoder(skip_bad_events=run.options.skip_bad_events)
-        run.current = self.decoder.builder
-        began = time.monotonic()
-        exchange = run.transport.open(request, run.scope)
-        _log.debug("%s: %s answered %d in %.3f s", run.run_id, request.where, exchange.status, time.monotonic() - began)
-        whole = False
-        try:
-            if exchange.status >= 300:
-                raise self._refusal(exchange)
-            self._read(exchange, self.decoder)
-            whole = True
-        except APIError as error:
-            error.request_id = error.request_id or _request_id(exchange)
-            raise
-        finally:
-            exchange.close(reuse=whole)
-        return self.decoder.reply()
-
-    def record(self, error: ToolnexusError | None, reply: Reply | None = None) -> AttemptRecord:
-        """Return what to remember of this try."""
-        usage = self.decoder.builder.usage if self.decoder else None
-        return AttemptRecord(
-            turn=self.run.turns + 1,
-            attempt=self.number,
-            model=(reply.model if reply else "") or self.run.options.model,
-            error=error.message if error else None,
-            kind=error.kind if error else None,
-            usage=usage or Usage(),
-        )
-
-    def text(self) -> str:
-        """Return the text that this try gave."""
-        return self.decoder.builder.joined_text() if self.decoder else ""
-
-    # -- asking ------------------------------------------------------------------------------
-
-    def _request(self) -> HTTPRequest:
-        run = self.run
-        options = run.options
-        system = "\n\n".join(filter(None, (options.system_prompt, run.tools.prompt())))
-        messages, declarations = run.outgoing
-        prepared = prepare(messages, system or None)
-        for repair in prepared.repairs:
-            _log.debug("%s: the transcript was mended: %s", run.run_id, repair)
-        self.request = ModelRequest(
-            model=options.model,
-            messages=prepared.messages,
-            system=prepared.system,
-            tools=declarations,
-            stream=run.streaming and run.quirks.stream,
-            quirks=copy.copy(run.quirks),  # another run may learn meanwhile
-            echo_reasoning=options.echo_reasoning,
-        )
-        body = _transformed(run, run.dialect.body(self.request))
-        url = run.dialect.endpoint(options.base_url)
-        headers = self._headers()
-        data = _dumped(body, run)
-        if options.log_content:
-            _log.debug("%s: request body %s", run.run_id, data.decode())
-        return HTTPRequest(url, headers, data, Scrubber(url, headers), urlsplit(url).netloc)
-
-    def _headers(self) -> dict[str, str]:
-        options = self.run.options
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream, application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": "toolnexus",
-            **self.run.dialect.headers(options.key()),
-        }
-        # A user's header replaces ours whatever its capitals.
-        known = {name.lower(): name for name in headers}
-        for name, value in options.headers.items():
-            headers.pop(known.get(name.lower(), ""), None)
-            headers[name] = value.reveal()
-        return headers
-
-    # -- reading -----------------------------------------------------------------------------
-
-    def _read(self, exchange: Exchange, decoder: Decoder) -> None:
-        """Read the answer to its end and hand on what it brings."""
-        assert self.request is not None
-        failure: ToolnexusError | None = None
-        trailer = False
-        events = exchange.events(self.run.reporter.before_wait, streaming=self.request.stream)
-        while not decoder.ended:
-            try:
-                event = next(events)
-            except StopIteration:
-                break
-            except ToolnexusError as error:
-                failure = error
-                break
-            try:
-                chunks = decoder.feed(event.event, event.data)
-            except MalformedEventError as error:
-                if not exchange.source.cut_event:
-                    raise
-                # The last event lacks its end: it is not malformed, the answer was cut inside it.
-                failure = exchange.source.failure or TruncatedStreamError("the answer broke off inside an event")
-                failure.__cause__ = failure.__cause__ or error
-                break
-            self._hand_on(chunks)
-            if decoder.finished and not trailer:
-                trailer = True
-                exchange.expect_end(_TRAILER_SECONDS)
-        source = exchange.source
-        self._hand_on(decoder.finish(failure, received=source.received, head=source.head.decode("utf-8", "replace")))
-
-    def _hand_on(self, chunks: list[Chunk]) -> None:
-        run = self.run
-        for chunk in chunks:
-            if run.first_token is None:
-                run.first_token = time.monotonic() - run.started
-            kind = chunk.type
-            if kind == "text_delta":
-                self.handed_out = run.reporter.send(Text, chunk.text) or self.handed_out
-            elif kind == "thinking_delta":
-                self.handed_out = run.reporter.send(Thinking, chunk.text) or self.handed_out
-            elif kind == "tool_call_delta":
-                self.handed_out = (
-                    run.reporter.send(ToolCallDelta, chunk.index, chunk.id, chunk.name, chunk.arguments)
-                    or self.handed_out
-                )
-
-    def _refusal(self, exchange: Exchange) -> APIStatusError:
-        """Return the error for an answer that is none."""
-        raw = exchange.read(_ERROR_BYTES, _ERROR_SECONDS)
-        text = raw.decode("utf-8", "replace")
-        body: Any = text
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError):
-            pass
-        if exchange.status < 400:
-            return APIStatusError(
-                f"the endpoint redirects (HTTP {exchange.status}); a redirect is not followed, since it would take "
-                "the key elsewhere: give the final base_url",
-                status=exchange.status,
-            )
-        error = provider_error(exchange.status, body, exchange.headers)
-        count = len(self.run.declarations)
-        if exchange.status == 400 and count > 128:
-            error.message += f" ({count} tools were sent; many endpoints take at most 128)"
-            error.args = (error.message,)
-        return error
-
-    def learn(self, error: ToolnexusError) -> bool:
-        """Tell whether the endpoint refused something that can be left out, and leave it out from now on."""
-        assert self.request is not None
-        learned = learn(self.run.quirks, error, self.request, self.run.dialect.name)
-        if learned is not None:
-            _log.debug("%s: learned about the endpoint: %s", self.run.run_id, learned)
-        return learned is not None
-
-
-def _request_id(exchange: Exchange) -> str | None:
-    return exchange.headers.get("x-request-id") or exchange.headers.get("request-id")
-
-
-def _transformed(run: Run, body: dict[str, Any]) -> dict[str, Any]:
-    """Apply the user's changes to a body: a parameter of None takes the key out."""
-    for key, value in run.options.request_params.items():
-        if value is None:
-            body.pop(key, None)
-        else:
-            body[key] = value
-    if not body.get("tools"):
-        for key in ("tools", "tool_choice", "parallel_tool_calls"):
-            body.pop(key, None)  # a choice among no tools is refused
-    if run.options.body_transform is not None:
-        try:
-            changed = run.options.body_transform(body)
-        except Exception as error:
-            raise HookError(f"body_transform raised {type(error).__name__}: {error}") from error
-        body = body if changed is None else changed
-    return body
-
-
-def _dumped(body: dict[str, Any], run: Run) -> bytes:
-    """Return the body's bytes; half a surrogate pair in a prompt becomes U+FFFD."""
-    try:
-        if body.get("tools") is not run.declarations or not run.declarations:
-            return mend_surrogates(_json(body)).encode()
-        # The schemas are the same in every turn, and may be long: they are written once a run.
-        if run.declared is None:
-            run.declared = _json(run.declarations)
-        rest = _json({key: value for key, value in body.items() if key != "tools"})
-        return mend_surrogates(f'{rest[:-1]},"tools":{run.declared}}}').encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the request body is not JSON: {error}") from error
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-

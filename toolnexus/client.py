@@ -11,6 +11,7 @@ import attrs
 import requests
 
 from toolnexus.cancel import CancelScope
+from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
 from toolnexus.loop import drive, report_usage
@@ -25,7 +26,6 @@ from toolnexus.stream import Pump, Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
-from toolnexus.wire import Quirks
 
 if TYPE_CHECKING:
     from toolnexus.conversation import Conversation
@@ -77,6 +77,10 @@ class Client:
         wait_for: A function that gets a `Request` of a suspended tool and returns a person's `Answer`,
             or None where nobody answers.
         hooks: One hook, or several in order: see `toolnexus.hooks`.
+        fallbacks: Clients, or options of clients, whose endpoints are asked in order when this one fails;
+            the run then stays with the one that answered, and the result says which that was.
+        fallback_on: After which errors: their kinds, or a function of the error; by default all but
+            an invalid request and the content filter.
         abandon_timeout: Seconds that a full queue waits for its consumer before the run is
             cancelled; None for ever.
         log_content: Whether the debug log may hold prompts.
@@ -87,6 +91,9 @@ class Client:
     >>> Client(base_url="http://localhost:1234/v1", model="m", api_key="sk-secret")
     Client(base_url='http://localhost:1234/v1', style='openai', model='m')
     """
+
+    #: A function that is the model, for a client without a wire.
+    _generate: Callable[[dict[str, Any]], Any] | None = None
 
     def __init__(
         self,
@@ -117,6 +124,8 @@ class Client:
         tool_timeout: float | None = None,
         wait_for: Callable[[Request], Answer | None] | None = None,
         hooks: Any = None,
+        fallbacks: Iterable[Client | Mapping[str, Any]] = (),
+        fallback_on: Iterable[str] | Callable[[ToolnexusError], bool] | None = None,
         abandon_timeout: float | None = None,
         log_content: bool = False,
     ) -> None:
@@ -145,10 +154,12 @@ class Client:
             tool_timeout=tool_timeout,
             wait_for=wait_for,
             hooks=hooks,
+            fallback_on=fallback_on,
             abandon_timeout=abandon_timeout,
             log_content=log_content,
         )
         self._user_session = check_session(session)
+        self._fallbacks = [_as_client(item) for item in fallbacks]
         self._store = _memory_store() if store is None else check_store(store)
         self._open()
 
@@ -156,7 +167,7 @@ class Client:
         options = self._options
         self._transport = Transport(self._user_session, options.timeouts, options.limits)
         self._locks = ConversationLocks()
-        self._quirks = Quirks()
+        self._endpoint = Endpoint(options, self._transport, self._generate)
 
     def __repr__(self) -> str:
         options = self._options
@@ -164,7 +175,8 @@ class Client:
         return f"Client(base_url={url!r}, style={options.style!r}, model={options.model!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_user_session": self._user_session, "_store": self._store}
+        names = ("_options", "_user_session", "_store", "_fallbacks", "_generate")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -346,7 +358,8 @@ class Client:
     ) -> tuple[Run, Storage | None]:
         """Check everything that can be known before anything is sent."""
         options = _overridden(self._options, overrides)
-        options.key()
+        if self._generate is None:
+            options.key()
         if id is not None and history is not None:
             raise ConfigurationError("give an id or a history, not both")
         storage = None
@@ -364,8 +377,7 @@ class Client:
             scope.timeout = options.timeout
         run = Run(
             options=options,
-            transport=self._transport,
-            quirks=self._quirks,
+            endpoints=[attrs.evolve(self._endpoint, options=options), *(c._endpoint for c in self._fallbacks)],
             tools=ToolSet(tools),
             messages=messages,
             scope=scope,
@@ -396,6 +408,14 @@ class Client:
             raise wrapped from error
         report_usage(run, result)
         return result
+
+
+def _as_client(item: Any) -> Client:
+    if isinstance(item, Client):
+        return item
+    if isinstance(item, Mapping):
+        return Client(**item)
+    raise ConfigurationError(f"a fallback must be a Client or the options of one, not {item!r}")
 
 
 def create_client(base_url: str | None = None, **options: Any) -> Client:

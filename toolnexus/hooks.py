@@ -80,7 +80,7 @@ class Hooks:
         """Return the messages and the tool declarations to send in this turn."""
         messages, tools = run.messages, run.declarations
         for name, function in self._at["before_llm"]:
-            view = {"messages": list(messages), "tools": list(tools), "model": run.options.model, "turn": run.turns + 1}
+            view = {"messages": list(messages), "tools": list(tools), "model": run.endpoint.options.model, "turn": run.turns + 1}
             change = _mapping(name, self._call(run, name, function, view))
             if change.get("messages") is not None:
                 messages = _messages(name, change["messages"])
@@ -101,7 +101,7 @@ class Hooks:
             "message": reply.message,
         }
         for name, function in self._at["after_llm"]:
-            self._call(run, name, function, {"response": response, "model": run.options.model, "turn": run.turns})
+            self._call(run, name, function, {"response": response, "model": run.endpoint.options.model, "turn": run.turns})
 
     def before_tool(self, run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | None]:
         """Return the call with its arguments as changed, and a result where the tool shall not run."""

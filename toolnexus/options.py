@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 import requests
 
-from toolnexus.errors import ConfigurationError
+from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.hooks import Hooks
 from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.http import Limits
@@ -66,6 +66,7 @@ class Options:
     wait_for: Callable[[Any], Any] | None
     hooks: Hooks
     abandon_timeout: float | None
+    fallback_on: Callable[[ToolnexusError], bool]
     retry: RetryPolicy
     timeouts: Timeouts
     limits: Limits
@@ -192,6 +193,45 @@ def _function(name: str, value: Any) -> Any:
     return value
 
 
+#: The kinds of error after which another endpoint is worth asking.
+FALLBACK_KINDS = frozenset(
+    {
+        "auth",
+        "conflict",
+        "connection",
+        "context_length",
+        "empty_response",
+        "malformed",
+        "not_found",
+        "overloaded",
+        "provider",
+        "quota",
+        "rate_limit",
+        "server",
+        "timeout",
+        "truncated",
+    }
+)
+
+
+def _fallback_on(value: Any) -> Callable[[ToolnexusError], bool]:
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str) or not isinstance(value, (Iterable, type(None))):
+        raise ConfigurationError(f"fallback_on must be a function or a list of error kinds, not {value!r}")
+    return FallbackKinds(FALLBACK_KINDS if value is None else frozenset(value))
+
+
+@attrs.frozen(eq=False)
+class FallbackKinds:
+    """Says yes to the errors of certain kinds."""
+
+    kinds: frozenset[str]
+
+    def __call__(self, error: ToolnexusError) -> bool:
+        return error.kind in self.kinds
+
+
 def check_session(session: Any) -> requests.Session | None:
     """Return the session, if it is one."""
     if session is not None and not isinstance(session, requests.Session):
@@ -225,6 +265,7 @@ def make_options(
     tool_timeout: float | None,
     wait_for: Callable[[Any], Any] | None,
     hooks: Any,
+    fallback_on: Any,
     abandon_timeout: float | None,
     log_content: bool,
 ) -> Options:
@@ -256,6 +297,7 @@ def make_options(
         tool_timeout=_number("tool_timeout", tool_timeout, low=0, optional=True),
         log_content=bool(log_content),
         wait_for=_function("wait_for", wait_for),
+        fallback_on=_fallback_on(fallback_on),
         hooks=hooks if isinstance(hooks, Hooks) else Hooks(hooks),
         abandon_timeout=_number("abandon_timeout", abandon_timeout, low=0, optional=True),
         retry=RetryPolicy(

@@ -10,13 +10,13 @@ import attrs
 
 from toolnexus.cancel import CancelScope
 from toolnexus.chunks import Reply
+from toolnexus.endpoint import Endpoint
+from toolnexus.errors import ToolnexusError
 from toolnexus.merge import ReplyBuilder
 from toolnexus.options import Options
 from toolnexus.report import Reporter
 from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCallRecord, Usage
 from toolnexus.toolset import ToolSet
-from toolnexus.transport.http import Transport
-from toolnexus.wire import DIALECTS, Dialect, Quirks
 from toolnexus.workers import Workers
 
 __all__ = ["Run", "new_run_id"]
@@ -34,8 +34,7 @@ class Run:
 
     Args:
         options: The client's options.
-        transport: What sends the requests.
-        quirks: What the endpoint was found not to take.
+        endpoints: Where to ask: the first one, and those to fall back to in order.
         tools: The tools that it may use.
         messages: The transcript.
         scope: What ends it early.
@@ -47,8 +46,7 @@ class Run:
     """
 
     options: Options
-    transport: Transport
-    quirks: Quirks
+    endpoints: list[Endpoint]
     tools: ToolSet
     messages: list[Message]
     scope: CancelScope
@@ -67,25 +65,43 @@ class Run:
     last: Reply | None = None
     current: ReplyBuilder | None = None
     pending: list[Any] = attrs.field(factory=list)
+    endpoint: Endpoint = attrs.field(init=False)
+    #: How many times the model was asked in this turn.
+    tries: int = 0
+    #: Whether nobody else may be asked, because something of this turn was handed out.
+    final: bool = False
     declarations: list[dict[str, Any]] = attrs.field(init=False)
     workers: Workers = attrs.field(init=False)
     #: What this turn sends: the transcript and the declarations, unless a hook says otherwise.
     outgoing: tuple[list[Message], list[dict[str, Any]]] = attrs.field(init=False)
     #: The declarations as JSON text, once they were sent.
     declared: str | None = attrs.field(default=None, init=False)
-    dialect: Dialect = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.dialect = DIALECTS[self.options.style]
-        self.declarations = self.dialect.tools(self.tools.all)
+        self.use(self.endpoints[0])
         self.workers = Workers(self.run_id)
         self.outgoing = (self.messages, self.declarations)
+
+    def use(self, endpoint: Endpoint) -> None:
+        """Ask this endpoint from now on."""
+        self.endpoint = endpoint
+        self._declare()
+
+    def _declare(self) -> None:
+        self.declarations = self.endpoint.dialect.tools(self.tools.all)
+        self.declared = None
+
+    def next_endpoint(self, error: ToolnexusError) -> Endpoint | None:
+        """Return where to ask after this error of the current endpoint, or None."""
+        if self.final or not self.options.fallback_on(error):
+            return None
+        position = self.endpoints.index(self.endpoint) + 1
+        return self.endpoints[position] if position < len(self.endpoints) else None
 
     def refresh_tools(self) -> None:
         """Declare the tools anew where they have changed since the last turn."""
         if self.tools.refresh():
-            self.declarations = self.dialect.tools(self.tools.all)
-            self.declared = None
+            self._declare()
 
     def take(self, reply: Reply) -> None:
         """Count an answer as a turn of the transcript."""
@@ -105,7 +121,7 @@ class Run:
             tool_calls=list(self.calls),
             turns=self.turns,
             usage=self.usage,
-            model=(last.model if last else "") or self.options.model,
+            model=(last.model if last else "") or self.endpoint.options.model,
             finish_reason=last.finish_reason if last else None,
             raw_finish_reason=last.raw_finish_reason if last else None,
             status=status,
