@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 from typing import Any, Literal
@@ -217,7 +218,15 @@ def _mended(value: Any) -> Any:
     return value
 
 
-_DECODER = json.JSONDecoder(strict=False)
+def _finite(text: str) -> float:
+    """Return a number that has a JSON form; ValueError for NaN, Infinity and what is too large."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a JSON number")
+    return number
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_finite)
 
 #: Deeper arguments would break whoever walks them; no tool takes such.
 _MAX_DEPTH = 100

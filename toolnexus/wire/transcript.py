@@ -7,6 +7,7 @@ The stored transcript stays as it is.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attrs
@@ -14,6 +15,8 @@ import attrs
 from toolnexus.results import Message
 
 __all__ = ["Prepared", "merged", "prepare"]
+
+_NAME = r"[a-zA-Z0-9_-]{1,64}"
 
 INTERRUPTED = "This call was interrupted and has no result."
 
@@ -58,7 +61,7 @@ def prepare(messages: list[Message], system_prompt: str | None) -> Prepared:
             if text.strip() and text not in system:
                 system.append(text)
         elif message.get("tool_calls"):
-            out.append(message)
+            out.append(_with_valid_names(message))
             out += [results.take(str(call["id"]), position, repairs) for call in message["tool_calls"]]
         elif role != "tool" and _is_empty(message):
             repairs.append(f"an empty {role} message was left out")
@@ -66,6 +69,21 @@ def prepare(messages: list[Message], system_prompt: str | None) -> Prepared:
             out.append(message)
     repairs += [f"a result without its call was left out: {id_}" for id_ in results.left()]
     return Prepared(out, "\n\n".join(system) or None, repairs)
+
+
+def _with_valid_names(message: Message) -> Message:
+    """Return a message whose calls have names that can be sent; a model may have made one up that cannot."""
+    if all(re.fullmatch(_NAME, call["function"]["name"]) for call in message["tool_calls"]):
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "name": _valid_name(call["function"]["name"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _valid_name(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 class _Results:
