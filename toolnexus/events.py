@@ -285,7 +285,7 @@ class Error(Event):
         seq: int = 0,
         timestamp: float = 0.0,
     ) -> None:
-        self.__attrs_init__(  # type: ignore[attr-defined]
+        self.__attrs_init__(
             error, error.partial if partial is None else partial, _Seen(),
             origin=origin, seq=seq, timestamp=timestamp,
         )

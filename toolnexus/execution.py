@@ -7,6 +7,7 @@ bounded queue.
 
 from __future__ import annotations
 
+import functools
 import queue
 import time
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class _Job:
     tool: Tool
     answer: Answer | None = None
     scope: CancelScope | None = None
-    close: Callable[[], None] = lambda: None
+    close: Callable[[], object] = lambda: None
 
 
 class _Turn:
@@ -89,7 +90,7 @@ class _Turn:
         limit = job.tool.timeout if job.tool.timeout is not None else run.options.tool_timeout
         child = run.scope.child(limit)
         job.scope = child.__enter__()
-        job.close = lambda: child.__exit__(None, None, None)
+        job.close = functools.partial(child.__exit__, None, None, None)
         self.running[job.position] = job
         run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
         run.reporter.flush()

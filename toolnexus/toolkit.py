@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.results import Message
 from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.tools.names import valid_name
 
@@ -75,7 +76,7 @@ class Toolkit:
         self._on_duplicate = on_duplicate
         self._allow = None if allow is None else _patterns("allow", allow)
         self._deny = _patterns("deny", deny or ())
-        self._skills = _load_skills(skills_dir, skills, skills_filter)
+        self._skills: SkillSet | None = _load_skills(skills_dir, skills, skills_filter)
         self._builtins = _load_builtins(builtins, root)
         self._own = [_as_tool(item) for item in (tools or ())]
         self._mcp: McpSource | None = _load_mcp(mcp_config, wait_for)
@@ -123,7 +124,7 @@ class Toolkit:
         self._table()
         return self._revision
 
-    def denial(self, messages: Iterable[Mapping[str, Any]], name: str) -> str | None:
+    def denial(self, messages: Iterable[Message], name: str) -> str | None:
         """
         Return why a tool may not run now, or None.
 
@@ -135,7 +136,8 @@ class Toolkit:
         """
         if self._skills is None:
             return None
-        return self._skills.denial(self._skills.active_in(messages), name)
+        reason: str | None = self._skills.denial(self._skills.active_in(messages), name)
+        return reason
 
     def register(self, *tools: Any) -> Toolkit:
         """
