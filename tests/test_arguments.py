@@ -6,7 +6,6 @@ import math
 import sys
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,8 @@ from toolnexus.tools.arguments import argument_checker, check_arguments, without
 from toolnexus.tools.base import Context, Tool
 from toolnexus.tools.execute import execute_tool
 from toolnexus.tools.schema import schema_of
+
+jsonschema = pytest.importorskip("jsonschema")
 
 ITEM = {"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]}
 
@@ -101,27 +102,11 @@ def test_long_values_and_long_lists_of_complaints_are_cut() -> None:
 
 def test_odd_schemas_never_raise() -> None:
     """Keywords with values that make no sense are passed over."""
-    keywords = (
-        "type",
-        "enum",
-        "properties",
-        "required",
-        "items",
-        "anyOf",
-        "allOf",
-        "oneOf",
-        "$ref",
-        "minimum",
-    )
-    for keyword in (
-        *keywords,
-        "additionalProperties",
-        "patternProperties",
-        "minLength",
-        "uniqueItems",
-        "pattern",
-    ):
-        for rule in (None, 5, "text", [5], [[]], {"a": 5}):
+    keywords = "type enum properties required items anyOf allOf oneOf $ref minimum additionalProperties"
+    keywords += " patternProperties minLength uniqueItems pattern prefixItems propertyNames not multipleOf"
+    rules: list[Any] = [None, 5, 0, "text", [5], [[]], {"a": 5}]
+    for keyword in keywords.split():
+        for rule in rules:
             for value in (None, 1, "a", [1], {"a": 1}):
                 assert isinstance(check_arguments({keyword: rule}, value), list)
 

@@ -7,7 +7,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from enum import Enum
 from typing import Any
 
@@ -128,7 +128,7 @@ def test_a_cancelled_sleep_is_an_error_result() -> None:
 def test_generators_report_and_return() -> None:
     """Each piece is reported; the return value is the result, or all the pieces together."""
 
-    def with_value() -> Iterator[Any]:
+    def with_value() -> Generator[Any, None, Any]:
         yield "a"
         yield {"n": 1}
         return [2]
@@ -174,7 +174,7 @@ def test_suspensions_pass_unchanged() -> None:
     """What ``pending`` gives arrives as it is, from a function and from a generator."""
     waiting = pending("Really?", kind="approval")
 
-    def from_generator() -> Iterator[str]:
+    def from_generator() -> Generator[str, None, Any]:
         yield "asking"
         return waiting
 

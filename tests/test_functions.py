@@ -11,7 +11,7 @@ import typing
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, cast
 
 import attrs
 import pytest
@@ -23,7 +23,7 @@ from toolnexus.tools.execute import execute_tool
 from toolnexus.tools.functions import FunctionTool, as_tool, collect, tool
 
 if TYPE_CHECKING:
-    from nowhere import Missing
+    from decimal import Context as Missing  # at run time there is no such name
 
 
 @dataclass
@@ -560,7 +560,29 @@ def test_methods_can_be_decorated() -> None:
     assert call(as_tool(Odd.still), a=1) == "1"
     assert call(as_tool(Odd.above), a=1) == "1"
     with pytest.raises(ConfigurationError, match="below @classmethod"):
-        tool(classmethod(lambda cls: 1))  # type: ignore[arg-type]
+        tool(cast("Any", classmethod(lambda cls: 1)))
+
+
+def test_a_method_may_name_the_class_that_it_is_in() -> None:
+    """What the class's own name means is looked for when the tool is asked of an instance."""
+
+    @dataclass
+    class Money:
+        amount: int
+
+        @tool
+        def plus(self, other: Money) -> int:
+            """Add up."""
+            return self.amount + other.amount
+
+        @tool
+        def broken(self, other: Missing) -> int:
+            """Cannot be described."""
+            return 0
+
+    assert call(Money(1).plus, other={"amount": 2}) == "3"
+    with pytest.raises(SchemaError, match="Missing"):
+        as_tool(Money(1).broken)
 
 
 def test_as_tool_takes_tools_and_callables_and_names_what_else_came() -> None:
@@ -573,7 +595,7 @@ def test_as_tool_takes_tools_and_callables_and_names_what_else_came() -> None:
     with pytest.raises(ConfigurationError, match="pass name="):
         as_tool(lambda: 1)
     with pytest.raises(ConfigurationError, match="got Tool"):
-        tool(plain)
+        tool(cast("Any", plain))
     assert tool(tool(google), name="again").name == "again"
 
 

@@ -18,7 +18,6 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar, Union
 
 import attrs
-import jsonschema
 import pydantic
 import pytest
 import typing_extensions
@@ -29,6 +28,8 @@ from toolnexus.errors import SchemaError
 from toolnexus.tools.arguments import check_arguments
 from toolnexus.tools.plain import plain
 from toolnexus.tools.schema import ShapeBuilder, schema_of
+
+jsonschema = pytest.importorskip("jsonschema")
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=int)
@@ -303,7 +304,7 @@ def test_two_recursive_types_of_one_name_do_not_mix() -> None:
         cls: type = namespace["Node"]
         return cls
 
-    schema = schema_of(tuple[make("a"), make("b")])  # type: ignore[misc]
+    schema = schema_of(of(tuple, (make("a"), make("b"))))
     assert sorted(schema["$defs"]) == ["Node", "Node_2"]
     assert "a" in schema["$defs"]["Node"]["properties"]
     assert "b" in schema["$defs"]["Node_2"]["properties"]
@@ -392,7 +393,7 @@ def test_types_without_a_json_form_are_refused(hint: Any) -> None:
 def test_values_that_cannot_be_converted_say_where_and_why(hint: Any, value: Any, complaint: str) -> None:
     """A value that fits the schema and not the type is refused with its place."""
     builder = ShapeBuilder("test")
-    shape = builder.shape(Annotated[list[hint], ""])
+    shape = builder.shape(of(list, hint))
     assert shape.load is not None
     with pytest.raises(ValueError, match=complaint.replace("^", r"^\[0\](\.|: )?", 1)):
         shape.load([value])
@@ -475,23 +476,28 @@ HASHABLE = [case for case in BASICS if case[0] not in (Note, Options, Node, Mode
 KEYS = [case for case in HASHABLE if case[0] not in (Pair, Span)]
 
 
+def of(generic: Any, arguments: Any) -> Any:
+    """Return a type with its arguments."""
+    return generic[arguments]
+
+
 def around(inner: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     """Return types made of others, with strategies for their values."""
     hashable = st.sampled_from(HASHABLE)
     return st.one_of(
-        inner.map(lambda c: (list[c[0]], st.lists(c[1], max_size=3))),  # type: ignore[name-defined]
-        inner.map(lambda c: (tuple[c[0], ...], st.lists(c[1], max_size=3).map(tuple))),  # type: ignore[name-defined]
+        inner.map(lambda c: (of(list, c[0]), st.lists(c[1], max_size=3))),
+        inner.map(lambda c: (of(tuple, (c[0], ...)), st.lists(c[1], max_size=3).map(tuple))),
         st.tuples(inner, inner).map(
-            lambda cs: (tuple[cs[0][0], cs[1][0]], st.tuples(cs[0][1], cs[1][1]))  # type: ignore[misc]
+            lambda cs: (of(tuple, (cs[0][0], cs[1][0])), st.tuples(cs[0][1], cs[1][1]))
         ),
-        hashable.map(lambda c: (set[c[0]], st.sets(c[1], max_size=3))),  # type: ignore[name-defined]
-        hashable.map(lambda c: (frozenset[c[0]], st.frozensets(c[1], max_size=3))),  # type: ignore[name-defined]
+        hashable.map(lambda c: (of(set, c[0]), st.sets(c[1], max_size=3))),
+        hashable.map(lambda c: (of(frozenset, c[0]), st.frozensets(c[1], max_size=3))),
         st.tuples(st.sampled_from(KEYS), inner).map(
-            lambda cs: (dict[cs[0][0], cs[1][0]], st.dictionaries(cs[0][1], cs[1][1], max_size=3))  # type: ignore[misc]
+            lambda cs: (of(dict, (cs[0][0], cs[1][0])), st.dictionaries(cs[0][1], cs[1][1], max_size=3))
         ),
-        inner.map(lambda c: (Optional[c[0]], st.none() | c[1])),
-        inner.map(lambda c: (Annotated[c[0], "text"], c[1])),
-        inner.map(lambda c: (Box[c[0]], st.builds(Box, c[1], st.lists(c[1], max_size=2)))),  # type: ignore[name-defined]
+        inner.map(lambda c: (of(Optional, c[0]), st.none() | c[1])),
+        inner.map(lambda c: (of(Annotated, (c[0], "text")), c[1])),
+        inner.map(lambda c: (of(Box, c[0]), st.builds(Box, c[1], st.lists(c[1], max_size=2)))),
     )
 
 

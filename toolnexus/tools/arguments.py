@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolnexus.tools.base import Tool
-from toolnexus.tools.keywords import KNOWN, Checker, spot
+from toolnexus.tools.json_values import spot
+from toolnexus.tools.keywords import KNOWN, Checker
 
 __all__ = ["argument_checker", "check_arguments", "without_nulls"]
 

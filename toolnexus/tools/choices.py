@@ -6,7 +6,8 @@ import enum
 import typing
 from typing import TYPE_CHECKING, Any
 
-from toolnexus.tools.keywords import Checker, same, show
+from toolnexus.tools.json_values import same, show
+from toolnexus.tools.keywords import Checker
 from toolnexus.tools.plain import enum_value, plain
 from toolnexus.tools.scalars import BadValue, Load, Shape
 

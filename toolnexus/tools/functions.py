@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import attrs
 
@@ -22,6 +22,7 @@ __all__ = ["FunctionTool", "as_tool", "collect", "tool"]
 
 Approval = bool | Callable[[Mapping[str, Any]], bool]
 Interrupted = Literal["retry", "fail", "ask"]
+Convert = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -245,23 +246,62 @@ def _make(function: Any, options: Mapping[str, Any]) -> FunctionTool:
     function = _callable(function)
     given = {k: v for k, v in options.items() if v is not None}
     name = given.pop("name", None) or _name(function)
-    label = f"tool {name!r}"
     text, texts = read_docstring(_docstring(function))
     description = given.pop("description", text)
     schema = given.pop("input_schema", None)
-    convert = None
-    if schema is None:
-        parameters = parameters_of(function, label, skip=_unbound(function))
-        contexts = [p.name for p in parameters if is_context(p.hint)]
-        parameters = [p for p in parameters if p.name not in contexts]
-        schema, convert = _schema(parameters, texts, label)
+    if schema is not None:
+        plan = _given_plan(function, schema, f"tool {name!r}")
     else:
-        schema = {"type": "object", **schema}
-        parameters, contexts = _known_parameters(function, label)
-    execute = _executor(function, [p for p in parameters if p.positional], contexts)
+        plan = _inferred_plan(function, texts, f"tool {name!r}")
+    execute = _executor(function, plan.positional, plan.contexts)
     return FunctionTool(
-        name, description, schema, execute, convert=convert, function=function, options=options, **given
+        name,
+        description,
+        plan.schema,
+        execute,
+        convert=plan.convert,
+        function=function,
+        options=options,
+        **given,
     )
+
+
+class _Plan(NamedTuple):
+    """How a function is called: the schema of its arguments, and what becomes of them."""
+
+    schema: dict[str, Any]
+    convert: Convert | None
+    positional: list[Parameter]
+    contexts: list[str]
+
+
+def _inferred_plan(function: Any, texts: Mapping[str, str], label: str) -> _Plan:
+    """Return the plan that a function's signature makes."""
+    method = _unbound(function)
+    try:
+        parameters = parameters_of(function, label, skip=method)
+    except SchemaError:
+        if not method:
+            raise
+        # Inside a class that is being defined, its own name means nothing yet. The tool that
+        # counts is that of an instance, and is made, or refused, when it is asked for.
+        parameters = []
+    contexts = [p.name for p in parameters if is_context(p.hint)]
+    parameters = [p for p in parameters if p.name not in contexts]
+    schema, convert = _schema(parameters, texts, label)
+    return _Plan(schema, convert, [p for p in parameters if p.positional], contexts)
+
+
+def _given_plan(function: Any, schema: dict[str, Any], label: str) -> _Plan:
+    """Return the plan for a schema that somebody wrote; only the context is looked for."""
+    schema = {"type": "object", **schema}
+    try:
+        contexts = context_names(function, label)
+    except SchemaError:
+        return _Plan(schema, None, [], [])  # a built-in without a signature: called by name
+    kinds = inspect.signature(function).parameters.values()
+    positional = [Parameter(p.name, Any, p.default, True) for p in kinds if p.kind is p.POSITIONAL_ONLY]
+    return _Plan(schema, None, positional, contexts)
 
 
 def _callable(function: Any) -> Any:
@@ -310,7 +350,7 @@ def _unbound(function: Any) -> bool:
 
 def _schema(
     parameters: list[Parameter], texts: Mapping[str, str], label: str
-) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any]]]:
+) -> tuple[dict[str, Any], Convert]:
     """Return the schema of parameters, and what makes their values of checked arguments."""
     builder = ShapeBuilder(label)
     properties: dict[str, Any] = {}
@@ -340,17 +380,6 @@ def _converted(loads: Mapping[str, Load], args: dict[str, Any]) -> dict[str, Any
             except Exception as error:
                 raise under(f".{name}", error) from error
     return out
-
-
-def _known_parameters(function: Any, label: str) -> tuple[list[Parameter], list[str]]:
-    """Return the parameters of a function whose schema is given, and which of them ask for the context."""
-    try:
-        contexts = context_names(function, label)
-        kinds = inspect.signature(function).parameters.values()
-    except SchemaError:
-        return [], []  # a built-in without a signature: it takes its arguments by name
-    parameters = [Parameter(p.name, Any, p.default, True) for p in kinds if p.kind is p.POSITIONAL_ONLY]
-    return parameters, contexts
 
 
 def _executor(function: Callable[..., Any], positional: list[Parameter], contexts: list[str]) -> Execute:

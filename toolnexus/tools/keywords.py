@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["KNOWN", "Checker", "same", "show", "spot"]
+from toolnexus.tools.json_values import TYPE_NAMES, is_type, same, show, spot
 
-_NAMES = {
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "array": "an array",
-    "object": "an object",
-}
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal, as JSON sees it: 1 is 1.0, but true is not 1."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(v, b[k]) for k, v in a.items())
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
-
-
-def show(value: Any) -> str:
-    """Return a value as JSON, cut to a readable length."""
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
-
-
-def spot(path: str, message: str) -> str:
-    """Return a message with the place that it is about."""
-    return f"{path.lstrip('.')}: {message}" if path else message
-
-
-def is_type(name: str, value: Any) -> bool:
-    """Whether a value is of a JSON type; of a type that JSON does not have, every value is."""
-    if name == "integer":
-        if isinstance(value, float):
-            return value.is_integer()
-        return isinstance(value, int) and not isinstance(value, bool)
-    if name == "number":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if name == "null":
-        return value is None
-    cls = {"string": str, "boolean": bool, "array": list, "object": dict}.get(name)
-    return cls is None or isinstance(value, cls)
+__all__ = ["KNOWN", "Checker"]
 
 
 class Checker:
@@ -130,10 +83,13 @@ class Checker:
 Judge = Callable[[Checker, Any, Any, str, dict[str, Any]], None]
 
 
+# -- what each keyword says ------------------------------------------------------------------
+
+
 def _type(c: Checker, rule: Any, value: Any, path: str, schema: dict[str, Any]) -> None:
     names = [name for name in (rule if isinstance(rule, list) else [rule]) if isinstance(name, str)]
     if names and not any(is_type(name, value) for name in names):
-        wanted = " or ".join(_NAMES.get(name, name) for name in names)
+        wanted = " or ".join(TYPE_NAMES.get(name, name) for name in names)
         c.say(path, f"expected {wanted}, got {show(value)}")
 
 
@@ -251,7 +207,7 @@ def _wanted(schema: Any) -> str | None:
     if isinstance(schema.get("enum"), list):
         return f"one of {_options(schema['enum'])}"
     name = schema.get("type")
-    return _NAMES.get(name) if isinstance(name, str) else None
+    return TYPE_NAMES.get(name) if isinstance(name, str) else None
 
 
 def _one_of(c: Checker, rule: Any, value: Any, path: str, schema: dict[str, Any]) -> None:
@@ -308,13 +264,13 @@ def _maximum(c: Checker, rule: Any, value: Any, path: str, schema: dict[str, Any
 
 
 def _is_multiple(value: float, rule: float) -> bool:
+    if rule == 0:
+        return True  # says nothing
     if isinstance(value, int) and isinstance(rule, int):
         return value % rule == 0
-    try:
-        quotient = value / rule
-    except (OverflowError, ZeroDivisionError):
-        return False
-    return quotient == quotient // 1
+    with contextlib.suppress(OverflowError):
+        return (value / rule) % 1 == 0
+    return False
 
 
 def _length(
