@@ -261,7 +261,7 @@ def _use_log(connection: sqlite3.Connection, timeout: float) -> None:
         except sqlite3.OperationalError as error:
             if not is_locked(error) or time.monotonic() >= deadline:
                 raise
-            time.sleep(random.uniform(0.005, 0.02))  # noqa: S311 - so that two do not meet again
+            time.sleep(random.uniform(0.005, 0.02))
         else:
             return
 
