@@ -32,25 +32,32 @@ def sdk(*arguments: str) -> dict[str, Any]:
 @contextmanager
 def serving(transport: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run the server over the official SDK as a web server; yield its URL and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     config = sdk(transport, str(port))
     process = subprocess.Popen([config["command"], *config["args"]])
     try:
-        assert eventually(lambda: _listens(port), 20), "the server does not come up"
+        assert eventually(lambda: listens(port), 20), "the server does not come up"
         yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}", process
     finally:
         process.kill()
         process.wait()
 
 
-def _listens(port: int) -> bool:
+def free_port() -> int:
+    """Return a port that nobody uses right now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+def listens(port: int) -> bool:
+    """Return whether somebody listens on a port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def call(source: McpSource, name: str, ctx: Context | None = None, **args: Any) -> ToolResult:
+def call(source: McpSource, name: str, ctx: Context | None = None, /, **args: Any) -> ToolResult:
     """Call a tool by the model's name for it."""
     tool = next(tool for tool in source.tools if tool.name == name)
     result = tool.execute(args, ctx or Context(tool_name=name))

@@ -18,6 +18,7 @@ from toolnexus.tools.mcp.process import ServerProcess
 from toolnexus.tools.mcp.status import McpError
 from toolnexus.tools.mcp.stdio import stdio_streams
 from toolnexus.tools.mcp.tap import Tap
+from toolnexus.tools.mcp.tasks import call_as_task, runs_as_task
 from toolnexus.tools.mcp.web import HttpTrace, http_streams, sse_streams
 
 if TYPE_CHECKING:
@@ -235,6 +236,8 @@ class Connection:
         if self.client is None or self._over.is_set():
             raise Lost(await self._why())
         try:
+            if self.client.session.initialize_result is not None and runs_as_task(self.tools, tool):
+                return await call_as_task(self.client.session, tool, args, progress)
             return await self.client.call_tool(tool, args, progress_callback=progress)
         except Exception as error:
             if isinstance(error, MCPError) and error.message == FORGOTTEN:

@@ -32,7 +32,7 @@ def mend_result(
     """
     if isinstance(result.get("tools"), list):
         return _mend_tools(result, is_valid)
-    if "content" in result or "structuredContent" in result:
+    if any(key in result for key in ("content", "structuredContent", "task")):
         content = result.get("content")
         parts = content if isinstance(content, list) else [] if content is None else [content]
         result["content"] = [_mend_part(part) for part in parts]
