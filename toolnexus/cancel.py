@@ -3,11 +3,16 @@ The cancel scope: one object that every wait and every socket of a run answers t
 
 Cancelling sets a flag first and shuts the sockets after, so that whoever wakes up from a read
 can tell a cancel from a broken connection.
+
+A scope may be cancelled from a signal handler or a finalizer, which run at any moment in a thread
+that is in the middle of something else. So its lock is one that the same thread may take again, and
+nobody waits on a condition here: waits look at the flag now and then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -17,7 +22,7 @@ from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
 
 __all__ = ["CancelScope"]
 
-#: How often a wait looks at the flag. A finalizer may not take a lock, so it cannot notify.
+#: How often a wait looks at the flag, in seconds.
 POLL = 0.02
 
 
@@ -49,9 +54,10 @@ class CancelScope:
         self._expired = False
         # Guards _sockets against a shutdown of a number that was closed and given out anew.
         # A finalizer only tries to take it, see abandon().
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sockets: list[socket.socket] = []
-        self._wake = threading.Event()
+        # The process that the sockets belong to: a forked child shall not shut those of its parent.
+        self._process = 0
         self._callbacks: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:
@@ -70,7 +76,7 @@ class CancelScope:
 
     def cancel(self, reason: str | None = None) -> None:
         """
-        Cancel: from any thread, any number of times.
+        Cancel: from any thread, from a signal handler, any number of times.
 
         Args:
             reason: A word for the error message.
@@ -81,8 +87,10 @@ class CancelScope:
         self._shut()
 
     def abandon(self) -> None:
-        """Cancel from a finalizer: takes no lock that somebody may hold, and notifies nobody."""
+        """Cancel from a finalizer: waits for no lock, and calls nobody."""
         self._cancelled = True
+        if self._is_elsewhere():
+            return
         if self._lock.acquire(blocking=False):
             try:
                 self._shut_sockets()
@@ -94,11 +102,16 @@ class CancelScope:
         self._expired = True
         self._shut()
 
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the run goes on in the process that this one was forked from."""
+        return self._process != 0 and self._process != os.getpid()
+
     def _shut(self) -> None:
+        if self._is_elsewhere():
+            return  # the lock may have been held at the fork, and nobody here will let go of it
         with self._lock:
             self._shut_sockets()
             callbacks, self._callbacks = self._callbacks, []
-        self._wake.set()
         for callback in callbacks:
             with contextlib.suppress(Exception):
                 callback()
@@ -167,7 +180,7 @@ class CancelScope:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            self._wake.wait(min(left, POLL))
+            time.sleep(min(left, POLL))
 
     def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
         """
@@ -180,6 +193,7 @@ class CancelScope:
             A function that takes the callback back.
         """
         with self._lock:
+            self._process = os.getpid()
             if not self.cancelled:
                 self._callbacks.append(callback)
                 return lambda: self._forget(callback)
@@ -193,6 +207,7 @@ class CancelScope:
     def attach(self, sock: socket.socket) -> None:
         """Have a socket shut when the scope ends; at once if it has ended."""
         with self._lock:
+            self._process = os.getpid()
             self._sockets.append(sock)
         # After the append: whoever cancels sets the flag before walking the list.
         if self.cancelled:
@@ -219,6 +234,8 @@ class CancelScope:
             yield self
         finally:
             stop.set()
+            self._expired = self._expired or time.monotonic() >= self.deadline
+            self.deadline = None  # the scope may serve another run
 
     def _watch(self, stop: threading.Event) -> None:
         left = self.remaining()

@@ -32,6 +32,9 @@ _BATCH = 32
 #: How long events may be kept back while more are on their way, in seconds.
 _MAX_AGE = 0.005
 
+#: How often a consumer that waits looks whether the run is over, in seconds; a cancel wakes it.
+_LOOK = 0.25
+
 #: How long the consumer waits for the pump's own last word after a cancel, in seconds.
 _GRACE = 0.05
 
@@ -72,6 +75,14 @@ class _Channel:
         """Send events past the bound."""
         self._sent += len(events)
         self._items.put(events)
+
+    def wake(self) -> None:
+        """Let the receiver look up: it takes a list without events. Any thread may do this."""
+        self._items.put([])
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to take."""
+        return self._items.empty()
 
     def take(self, timeout: float) -> list[Event]:
         """Return the next events; raises `queue.Empty` when none come within the time."""
@@ -120,11 +131,13 @@ class Pump:
         self._limit = min(_BATCH, queue_size)
         self._oldest = 0.0
         self._abandon_timeout = abandon_timeout
+        self._forget_wake: Callable[[], None] = lambda: None
 
     # -- in the pump's thread ----------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread."""
+        self._forget_wake = self.scope.on_cancel(self._channel.wake)
         self.thread = start_thread(self._main, f"pump-{self.run_id}")
 
     def _main(self) -> None:
@@ -136,6 +149,7 @@ class Pump:
         except BaseException as error:  # noqa: BLE001 - a stream ends with a terminal item, whatever happens
             terminal = Error(_wrapped(error))
         self._work = _no_work  # lets go of what the run held
+        self._forget_wake()
         if isinstance(terminal, Error):
             self.scope.cancel()  # an abandoned scope has told nobody yet
         with contextlib.suppress(ToolnexusError):
@@ -193,14 +207,24 @@ class Pump:
         ended_at: float | None = None
         while True:
             try:
-                return self._channel.take(POLL if ended_at is not None else 0.25)
+                events = self._channel.take(POLL if ended_at is not None else _LOOK)
             except queue.Empty:
-                if not self.scope.cancelled or self.committing:
-                    continue
-                if ended_at is None:
-                    ended_at = time.monotonic()
-                elif time.monotonic() - ended_at > _GRACE:
-                    return None
+                events = []
+            if events:
+                return events
+            self._check_pump()
+            if not self.scope.cancelled or self.committing:
+                continue
+            if ended_at is None:
+                ended_at = time.monotonic()
+            elif time.monotonic() - ended_at > _GRACE:
+                return None
+
+    def _check_pump(self) -> None:
+        """A pump without a thread says no last word: after a fork it lives in the other process."""
+        if self.thread is not None and not self.thread.is_alive() and self._channel.is_empty():
+            self.committing = False
+            self.scope.cancel("its thread is gone; after a fork it is in the other process")
 
     def last_word(self) -> Event | None:
         """Return the pump's terminal item if it is there already, past all that stands before it."""
@@ -411,5 +435,3 @@ class Stream:
         if isinstance(terminal, Error):
             raise terminal.error
         raise StreamConsumedError("the stream has no terminal item")
-
-

@@ -17,13 +17,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    LocationParseError,
+    NameResolutionError,
+    NewConnectionError,
+)
 from urllib3.poolmanager import PoolManager
 from urllib3.util.wait import wait_for_write
 
@@ -47,11 +51,16 @@ class Lease:
 
     Args:
         scope: The scope whose end shuts them.
+        patience: Seconds that sending a request may take; by default what connecting may take.
     """
 
-    def __init__(self, scope: CancelScope) -> None:
+    def __init__(self, scope: CancelScope, patience: float | None = None) -> None:
         self.scope = scope
+        self.patience = patience
+        #: The socket, once there is a connection that can be asked something.
         self.sock: Any = None
+        #: When that was, on ``time.monotonic()``'s clock.
+        self.connected_at = 0.0
         self._taken: list[_Handing] = []
 
     def take(self, connection: _Handing) -> None:
@@ -59,15 +68,25 @@ class Lease:
         if connection not in self._taken:
             self._taken.append(connection)
             connection.lease = self
+            if connection.handle is None and connection.sock is not None:
+                # It was opened without us: by other code that uses the same session.
+                connection.handle = _duplicate(connection.sock)
             if connection.handle is not None:
                 self.scope.attach(connection.handle)
+        self.connected(connection)
+
+    def connected(self, connection: _Handing) -> None:
+        """Note the socket of a connection; it is None while there is none that can be asked something."""
         self.sock = connection.sock
+        self.connected_at = time.monotonic()
 
     def release(self, connection: _Handing) -> None:
         """Let a connection go: from here on it may serve another exchange."""
         if connection not in self._taken:
             return
         self._taken.remove(connection)
+        if self.sock is connection.sock:
+            self.sock = None  # it is somebody else's to set timeouts on
         if connection.handle is not None:
             self.scope.detach(connection.handle)
         connection.lease = None
@@ -98,6 +117,23 @@ def leasing(lease: Lease) -> Any:
         _current.lease = before
 
 
+def _duplicate(sock: Any) -> socket.socket | None:
+    """Return another socket for the same connection, TLS or not; None where there is no way."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        return socket.socket(fileno=os.dup(sock.fileno()))
+    return None
+
+
+class _Discreet(str):
+    """A request target that does not show its query, in which a key may be, to a log."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        path, mark, _ = self.partition("?")
+        return path + mark
+
+
 class _Handing:
     """What both kinds of connection add to urllib3's."""
 
@@ -121,6 +157,8 @@ class _Handing:
             return super()._new_conn()  # type: ignore[misc, no-any-return]
         try:
             sock = self._connect_any(lease)
+        except UnicodeError as error:
+            raise LocationParseError(f"{self.host!r}, label empty or too long") from error
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from error  # type: ignore[arg-type]
         except TimeoutError as error:
@@ -136,33 +174,54 @@ class _Handing:
         """Connect to the first of the host's addresses that answers."""
         problem: OSError | None = None
         deadline = time.monotonic() + self.timeout if isinstance(self.timeout, (int, float)) else None
-        for family, kind, protocol, _, address in _resolve(self._dns_host, self.port, lease.scope, deadline):
-            sock = socket.socket(family, kind, protocol)
+        found = list(_resolve(self._dns_host, self.port, lease.scope, deadline))
+        for position, info in enumerate(found):
+            # Each address gets its share of the time: the first one may be a black hole.
+            until = _share(deadline, len(found) - position)
             try:
-                for option in self.socket_options or ():
-                    sock.setsockopt(*option)
-                if self.source_address:
-                    sock.bind(self.source_address)
-                sock.settimeout(self.timeout)
-                self.handle = sock.dup()
-                lease.take(self)
-                _connect(sock, address, lease.scope, deadline)
-                return sock
+                sock = self._connect_one(info, lease, until)
             except OSError as error:
                 problem = error
-                sock.close()
                 lease.end()
                 lease.scope.check()
             except BaseException:
-                sock.close()
                 lease.end()
                 raise
+            else:
+                sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+                return sock
         raise problem or OSError("the host has no address")
+
+    def _connect_one(self, info: Any, lease: Lease, until: float | None) -> socket.socket:
+        family, kind, protocol, _, address = info
+        sock = socket.socket(family, kind, protocol)
+        try:
+            for option in self.socket_options or ():
+                sock.setsockopt(*option)
+            if self.source_address:
+                sock.bind(self.source_address)
+            self.handle = sock.dup()
+            lease.take(self)
+            _connect(sock, address, lease.scope, until)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
         if self.lease is not None:
-            self.lease.sock = self.sock
+            self.lease.connected(self)
+
+    def putrequest(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+        super().putrequest(method, str.__str__(url), *args, **kwargs)  # type: ignore[misc]
+
+    def send(self, data: Any) -> None:
+        lease = self.lease
+        if lease is not None and lease.patience is not None and lease.sock is not None:
+            # The time for connecting is over; a long request may take longer than that.
+            self.sock.settimeout(lease.patience)
+        super().send(data)  # type: ignore[misc]
 
     def close(self) -> None:
         super().close()  # type: ignore[misc]
@@ -186,7 +245,10 @@ def _resolve(host: str, port: int, scope: CancelScope, deadline: float | None) -
             socket.inet_pton(family, host)
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return call_abandonable(
-        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), scope, name="lookup", deadline=deadline
+        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
+        scope,
+        name="lookup",
+        deadline=deadline,
     )
 
 
@@ -203,7 +265,14 @@ def _connect(sock: socket.socket, address: Any, scope: CancelScope, deadline: fl
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))
-    sock.settimeout(None if deadline is None else max(0.001, deadline - time.monotonic()))
+
+
+def _share(deadline: float | None, among: int) -> float | None:
+    """Return until when the next of so many tries may last."""
+    if deadline is None:
+        return None
+    now = time.monotonic()
+    return now + max(0.0, deadline - now) / among
 
 
 class _Connection(_Handing, HTTPConnection):
@@ -218,6 +287,9 @@ class _Taking:
     """What both kinds of pool add to urllib3's."""
 
     pool: queue.LifoQueue[Any] | None
+
+    def _make_request(self, conn: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+        return super()._make_request(conn, method, _Discreet(url), *args, **kwargs)  # type: ignore[misc]
 
     def _get_conn(self, timeout: float | None = None) -> Any:
         connection = super()._get_conn(timeout)  # type: ignore[misc]
@@ -245,7 +317,7 @@ class _SecurePool(_Taking, HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-_POOLS: dict[str, Callable[..., Any]] = {"http": _Pool, "https": _SecurePool}
+_POOLS: dict[str, type] = {"http": _Pool, "https": _SecurePool}
 
 
 class CancellableAdapter(HTTPAdapter):
@@ -260,7 +332,9 @@ class CancellableAdapter(HTTPAdapter):
     def __init__(self, pool_connections: int = 16, pool_maxsize: int = _KEPT, **kwargs: Any) -> None:
         super().__init__(pool_connections, pool_maxsize, **kwargs)
 
-    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
+    def init_poolmanager(
+        self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any
+    ) -> None:
         super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
 

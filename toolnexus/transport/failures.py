@@ -26,8 +26,15 @@ from toolnexus.errors import (
 )
 from toolnexus.transport.secret import Scrubber
 
-__all__ = ["Timeouts", "before_headers", "in_body"]
+__all__ = ["BODY_ERRORS", "CONNECTION_ERRORS", "Timeouts", "before_headers", "in_body"]
 
+
+#: Addresses that no connection can be made to, whatever the network.
+_BAD_ADDRESS = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.MissingSchema,
+    urllib3.exceptions.LocationParseError,
+)
 
 #: What reading from a connection may raise, in all the libraries' families. A shutdown from
 #: another thread shows as AttributeError or ValueError in some versions.
@@ -41,15 +48,24 @@ BODY_ERRORS = (
 )
 
 
+#: What sending a request may raise that is the network's fault, or the configuration's.
+CONNECTION_ERRORS = (
+    OSError,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+)
+
+
 @attrs.frozen(eq=False)
 class Timeouts:
     """
     How long each phase may take, in seconds.
 
     Args:
-        connect: Until there is a connection.
-        response: From then to the first byte of an answer.
-        idle: Silence after that.
+        connect: Until there is a connection: the host looked up, TLS agreed on, the proxy passed.
+        response: From then to the first byte of the answer's body.
+        idle: Silence after that; any byte counts as life, a comment's too.
     """
 
     connect: float = 10.0
@@ -63,13 +79,15 @@ def before_headers(
     """Return our error for one that was raised before there was an answer."""
     if _is_timeout(error):
         if connected:
-            return ResponseTimeoutError(f"{where} gave no answer within response_timeout={timeouts.response:g} s")
+            return _no_answer(where, timeouts)
         return ConnectTimeoutError(f"no connection to {where} within connect_timeout={timeouts.connect:g} s")
-    if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema)):
+    if isinstance(error, requests.exceptions.InvalidProxyURL):
+        return ConfigurationError(f"the proxy cannot be used: {scrub(str(error))}")
+    if isinstance(error, _BAD_ADDRESS):
         return ConfigurationError(f"the base_url cannot be used: {scrub(str(error))}")
     if isinstance(error, (requests.exceptions.InvalidHeader, requests.exceptions.InvalidSchema)):
         return ConfigurationError(scrub(str(error)))
-    if _find(error, ssl.SSLError) or isinstance(error, requests.exceptions.SSLError):
+    if not connected and _is_refusal(error):
         return APIConnectionError(
             f"the TLS connection to {where} failed: {scrub(_reason(error))} (give a CA bundle with "
             "session.verify, or REQUESTS_CA_BUNDLE in the environment)",
@@ -86,8 +104,12 @@ def in_body(error: Exception, *, began: bool, timeouts: Timeouts, scrub: Scrubbe
     if _is_timeout(error):
         if began:
             return IdleTimeoutError(f"the answer of {where} fell silent for idle_timeout={timeouts.idle:g} s")
-        return ResponseTimeoutError(f"{where} gave no answer within response_timeout={timeouts.response:g} s")
+        return _no_answer(where, timeouts)
     return TruncatedStreamError(f"the connection to {where} broke inside the answer: {scrub(_reason(error))}")
+
+
+def _no_answer(where: str, timeouts: Timeouts) -> ResponseTimeoutError:
+    return ResponseTimeoutError(f"{where} gave no answer within response_timeout={timeouts.response:g} s")
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
@@ -104,8 +126,11 @@ def _chain(error: BaseException | None) -> list[BaseException]:
     return [item for item in found if isinstance(item, BaseException)]
 
 
-def _find(error: BaseException, kind: type[BaseException]) -> bool:
-    return any(isinstance(item, kind) for item in _chain(error))
+def _is_refusal(error: BaseException) -> bool:
+    """Tell whether TLS was refused by one side; a handshake that merely broke may work the next time."""
+    broke = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+    found = [item for item in _chain(error) if isinstance(item, ssl.SSLError)]
+    return bool(found) and not any(isinstance(item, broke) for item in found)
 
 
 def _is_timeout(error: BaseException) -> bool:
@@ -118,7 +143,7 @@ def _is_timeout(error: BaseException) -> bool:
 def _reason(error: BaseException) -> str:
     """Return the innermost message: what the libraries wrap around it says less, and at length."""
     for item in reversed(_chain(error)):
-        if isinstance(item, (OSError, http.client.HTTPException)) and str(item):
-            if not isinstance(item, requests.RequestException):
-                return f"{type(item).__name__}: {item}"
+        plain = isinstance(item, (OSError, http.client.HTTPException))
+        if plain and not isinstance(item, requests.RequestException) and str(item):
+            return f"{type(item).__name__}: {item}"
     return f"{type(error).__name__}: {error}"

@@ -71,7 +71,11 @@ class RetryPolicy:
         if asked is not None and asked > self.max_retry_after:
             return None
         # The factor is capped, so that many retries do not make a number too large to be one.
-        seconds = asked if asked is not None else random.uniform(0, min(self.cap, self.base * 2 ** min(attempt - 1, 30)))
+        seconds = (
+            asked
+            if asked is not None
+            else random.uniform(0, min(self.cap, self.base * 2 ** min(attempt - 1, 30)))
+        )
         if remaining is not None and seconds >= remaining:
             return None
         return seconds

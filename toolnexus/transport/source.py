@@ -27,6 +27,9 @@ _ODD = re.compile(rb"\n(?!data:|event:|id:|retry:|:|\n|data\n|\Z)([^\n]*)")
 # What an odd line must begin with to be worth an event: JSON, a web page, an error.
 _TELLING = (b"{", b"[", b"<", b"}", b"]", b'"', b" ", b"\t", b"error")
 
+# What opens such a piece; the others of the above only go on with it.
+_OPENING = (b"{", b"[", b"<", b"error")
+
 #: The parser adds the lines of an event one by one: time grows with lines times bytes.
 _MAX_WORK = 2**33
 
@@ -99,7 +102,9 @@ class EventSource:
             return b""
         self.received += len(data)
         if self.received > self._max_response_bytes:
-            self.failure = LimitError(f"the answer is longer than max_response_bytes={self._max_response_bytes}")
+            self.failure = LimitError(
+                f"the answer is longer than max_response_bytes={self._max_response_bytes}"
+            )
             return b""
         return self._lines(data)
 
@@ -219,7 +224,7 @@ def _mark_odd_lines(block: bytes) -> bytes:
             bare.clear()
 
     for line in block.split(b"\n"):
-        if _ODD.match(b"\n" + line + b"\n") and (bare or line.startswith(_TELLING[:3]) or line.startswith(b"error")):
+        if _ODD.match(b"\n" + line + b"\n") and (bare or line.startswith(_OPENING)):
             if line.startswith(b"error") and not bare:
                 out.append(b"\n" + _as_event(line.partition(b":")[2].strip() or line, "error"))
             elif line.startswith(_TELLING):
