@@ -25,7 +25,9 @@ def go(request: pytest.FixtureRequest, server: ModelServer) -> Go:
     """Run a prompt with hooks, whole or streamed."""
 
     def drive(tools: list[Tool], hooks: Any) -> RunResult:
-        with Client(base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hooks) as client:
+        with Client(
+            base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hooks
+        ) as client:
             if request.param == "run":
                 return client.run("go", tools)
             return client.stream("go", tools).result()
@@ -45,11 +47,23 @@ def test_every_point_sees_its_view(server: ModelServer, go: Go) -> None:
     server.call("echo", {"x": 1}, id="c1")
     server.say("done")
     assert go([echo([])], hooks).text == "done"
-    assert [p for p, _ in seen] == ["before_llm", "after_llm", "before_tool", "after_tool", "before_llm", "after_llm"]
+    assert [p for p, _ in seen] == [
+        "before_llm",
+        "after_llm",
+        "before_tool",
+        "after_tool",
+        "before_llm",
+        "after_llm",
+    ]
     views = [v for _, v in seen]
     assert views[0]["turn"] == 1 and [m["role"] for m in views[0]["messages"]] == ["user"]
     assert views[1]["response"]["tool_calls"] == [{"id": "c1", "name": "echo", "args": {"x": 1}}]
-    assert (views[2]["name"], views[2]["args"], views[2]["id"], views[2]["turn"]) == ("echo", {"x": 1}, "c1", 1)
+    assert (views[2]["name"], views[2]["args"], views[2]["id"], views[2]["turn"]) == (
+        "echo",
+        {"x": 1},
+        "c1",
+        1,
+    )
     assert views[3]["result"].output == "1"
     assert views[5]["response"]["text"] == "done"
 
@@ -57,7 +71,10 @@ def test_every_point_sees_its_view(server: ModelServer, go: Go) -> None:
 def test_before_llm_changes_what_is_sent_and_not_the_transcript(server: ModelServer, go: Go) -> None:
     """Messages and tools of one turn can be replaced; result.messages stay whole."""
     server.say("ok")
-    result = go([echo([])], {"before_llm": lambda v: {"messages": [{"role": "user", "content": "other"}], "tools": []}})
+    result = go(
+        [echo([])],
+        {"before_llm": lambda v: {"messages": [{"role": "user", "content": "other"}], "tools": []}},
+    )
     sent = server.requests[0].json
     assert "other" in str(sent["messages"]) and "tools" not in sent
     assert result.messages[0]["content"] == "go"
@@ -150,7 +167,9 @@ def test_what_is_no_hook_is_an_error(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("point", ["before_llm", "before_tool", "after_tool"])
-def test_a_wrong_return_value_is_an_error_that_names_the_hook(server: ModelServer, point: str, go: Go) -> None:
+def test_a_wrong_return_value_is_an_error_that_names_the_hook(
+    server: ModelServer, point: str, go: Go
+) -> None:
     """A hook must return a dict or None."""
     server.call("echo", {"x": 1})
     with pytest.raises(HookError, match=point):

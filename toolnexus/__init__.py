@@ -74,10 +74,12 @@ from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.transport.retry import ErrorInfo
 
 if TYPE_CHECKING:
+    from toolnexus.chunks import Chunk
     from toolnexus.content import File, Image
     from toolnexus.conversation import Conversation
     from toolnexus.hooks import guardrails
     from toolnexus.in_process import create_in_process_client
+    from toolnexus.single import ChunkStream, TranslateResult
     from toolnexus.stores import MemoryStore, SqliteStore
     from toolnexus.suspension import Answer, Request, pending
     from toolnexus.toolkit import Toolkit, create_toolkit
@@ -92,6 +94,9 @@ _LATER = {
     "Request": "toolnexus.suspension",
     "SqliteStore": "toolnexus.stores",
     "Toolkit": "toolnexus.toolkit",
+    "Chunk": "toolnexus.chunks",
+    "ChunkStream": "toolnexus.single",
+    "TranslateResult": "toolnexus.single",
     "collect": "toolnexus.tools.functions",
     "create_in_process_client": "toolnexus.in_process",
     "create_toolkit": "toolnexus.toolkit",
@@ -111,6 +116,8 @@ __all__ = [
     "AuthenticationError",
     "BadRequestError",
     "CancelScope",
+    "Chunk",
+    "ChunkStream",
     "Client",
     "ConfigurationError",
     "ConflictError",
@@ -165,6 +172,7 @@ __all__ = [
     "ToolFinished",
     "ToolOutput",
     "ToolResult",
+    "TranslateResult",
     "Toolkit",
     "ToolnexusError",
     "TruncatedStreamError",

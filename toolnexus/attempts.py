@@ -45,7 +45,13 @@ def call_model(run: Run) -> Reply:
             other = run.next_endpoint(error)
             if other is None:
                 raise
-            _log.debug("%s: %s failed (%s), now %s", run.run_id, run.endpoint.options.model, error.kind, other.options.model)
+            _log.debug(
+                "%s: %s failed (%s), now %s",
+                run.run_id,
+                run.endpoint.options.model,
+                error.kind,
+                other.options.model,
+            )
             run.current = None
             run.use(other)
             run.outgoing = run.options.hooks.before_llm(run)

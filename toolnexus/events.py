@@ -286,8 +286,12 @@ class Error(Event):
         timestamp: float = 0.0,
     ) -> None:
         self.__attrs_init__(
-            error, error.partial if partial is None else partial, _Seen(),
-            origin=origin, seq=seq, timestamp=timestamp,
+            error,
+            error.partial if partial is None else partial,
+            _Seen(),
+            origin=origin,
+            seq=seq,
+            timestamp=timestamp,
         )
 
     @property

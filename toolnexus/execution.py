@@ -244,5 +244,3 @@ def record(run: Run, outcome: Outcome) -> None:
     if result.is_error:
         message[PROVIDER_KEY] = {"is_error": True}
     run.messages.append(message)
-
-

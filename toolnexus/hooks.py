@@ -80,7 +80,12 @@ class Hooks:
         """Return the messages and the tool declarations to send in this turn."""
         messages, tools = run.messages, run.declarations
         for name, function in self._at["before_llm"]:
-            view = {"messages": list(messages), "tools": list(tools), "model": run.endpoint.options.model, "turn": run.turns + 1}
+            view = {
+                "messages": list(messages),
+                "tools": list(tools),
+                "model": run.endpoint.options.model,
+                "turn": run.turns + 1,
+            }
             change = _mapping(name, self._call(run, name, function, view))
             if change.get("messages") is not None:
                 messages = _messages(name, change["messages"])
@@ -101,12 +106,22 @@ class Hooks:
             "message": reply.message,
         }
         for name, function in self._at["after_llm"]:
-            self._call(run, name, function, {"response": response, "model": run.endpoint.options.model, "turn": run.turns})
+            self._call(
+                run,
+                name,
+                function,
+                {"response": response, "model": run.endpoint.options.model, "turn": run.turns},
+            )
 
     def before_tool(self, run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | None]:
         """Return the call with its arguments as changed, and a result where the tool shall not run."""
         for name, function in self._at["before_tool"]:
-            view = {"name": request.name, "args": dict(request.args or {}), "id": request.id, "turn": run.turns}
+            view = {
+                "name": request.name,
+                "args": dict(request.args or {}),
+                "id": request.id,
+                "turn": run.turns,
+            }
             change = self._call(run, name, function, view)
             if isinstance(change, str):
                 return request, ToolResult.error(f"denied: {change}")
@@ -172,7 +187,9 @@ def _result(name: str, value: Any) -> ToolResult:
         return value
     if isinstance(value, str):
         return ToolResult.ok(value)
-    raise HookError(f"the hook {name} must return a ToolResult or a text as result, not {type(value).__name__}")
+    raise HookError(
+        f"the hook {name} must return a ToolResult or a text as result, not {type(value).__name__}"
+    )
 
 
 def guardrails(*functions: Callable[[View], str | None], also: Iterable[Any] = ()) -> list[Any]:

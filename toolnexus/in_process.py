@@ -25,7 +25,9 @@ __all__ = ["LocalTrial", "create_in_process_client"]
 _RESERVED = ("base_url", "api_key", "style", "session", "headers")
 
 
-def create_in_process_client(*, model: str, generate: Callable[[dict[str, Any]], Any], **options: Any) -> Client:
+def create_in_process_client(
+    *, model: str, generate: Callable[[dict[str, Any]], Any], **options: Any
+) -> Client:
     """
     Make a client whose model is a Python function.
 
@@ -98,7 +100,9 @@ class LocalTrial(Trial):
         return False
 
 
-def _pieces(generate: Callable[[dict[str, Any]], Any], asked: dict[str, Any], scope: CancelScope) -> Iterator[Any]:
+def _pieces(
+    generate: Callable[[dict[str, Any]], Any], asked: dict[str, Any], scope: CancelScope
+) -> Iterator[Any]:
     """Yield what the function gives, from a thread that can be left behind."""
     pieces: queue.Queue[tuple[str, Any]] = queue.Queue(64)
 
@@ -173,12 +177,16 @@ def _take(builder: ReplyBuilder, piece: Any) -> list[Chunk]:
 
 def _call(builder: ReplyBuilder, call: Any) -> list[Chunk]:
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-        raise MalformedEventError("a tool call of the model function must be a dict with a name", retryable=False)
+        raise MalformedEventError(
+            "a tool call of the model function must be a dict with a name", retryable=False
+        )
     arguments = call.get("arguments", call.get("args"))
     if not isinstance(arguments, str):
         arguments = json.dumps({} if arguments is None else arguments)
     given = call.get("id")
-    return builder.tool(len(builder.tools), str(given) if given is not None else None, call["name"], arguments)
+    return builder.tool(
+        len(builder.tools), str(given) if given is not None else None, call["name"], arguments
+    )
 
 
 def _usage(data: Mapping[str, Any] | Usage) -> Usage:

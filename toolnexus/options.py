@@ -93,7 +93,9 @@ class Options:
         if not value:
             if is_local(host):
                 return None
-            raise ConfigurationError(f"no API key for {host}: give api_key, or set {variable} in the environment")
+            raise ConfigurationError(
+                f"no API key for {host}: give api_key, or set {variable} in the environment"
+            )
         _check_header("API key", value)
         return value
 
@@ -105,7 +107,12 @@ def is_local(host: str) -> bool:
     >>> is_local("localhost"), is_local("127.0.0.1"), is_local("api.openai.com")
     (True, True, False)
     """
-    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")) or "." not in host and ":" not in host:
+    if (
+        host == "localhost"
+        or host.endswith((".localhost", ".local", ".internal"))
+        or "." not in host
+        and ":" not in host
+    ):
         return True
     try:
         address = ipaddress.ip_address(host)
@@ -131,7 +138,9 @@ def _number(name: str, value: Any, *, low: float, optional: bool = False, whole:
         kind = "a whole number" if whole else "a number of seconds"
         raise ConfigurationError(f"{name} must be {kind}, not {value!r}")
     if value < low or (not whole and value <= low):
-        raise ConfigurationError(f"{name} must be {'at least' if whole else 'more than'} {low:g}, not {value!r}")
+        raise ConfigurationError(
+            f"{name} must be {'at least' if whole else 'more than'} {low:g}, not {value!r}"
+        )
     return value if whole else float(value)
 
 
@@ -139,7 +148,9 @@ def _text(name: str, value: Any, *, optional: bool = False) -> Any:
     if value is None and optional:
         return None
     if not isinstance(value, str) or not (optional or value.strip()):
-        raise ConfigurationError(f"{name} must be a {'text' if optional else 'non-empty text'}, not {value!r}")
+        raise ConfigurationError(
+            f"{name} must be a {'text' if optional else 'non-empty text'}, not {value!r}"
+        )
     return value
 
 

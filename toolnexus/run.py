@@ -41,6 +41,7 @@ class Run:
         reporter: Where it reports what happens.
         streaming: Whether to ask the endpoint for streams.
         retry_after_output: Whether to try again although text was handed out.
+        extra: More keys for the body of each request.
         deps: The caller's own object for the tools.
         id: The conversation's id.
     """
@@ -53,6 +54,7 @@ class Run:
     reporter: Reporter
     streaming: bool = True
     retry_after_output: bool = False
+    extra: dict[str, Any] = attrs.field(factory=dict)
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)

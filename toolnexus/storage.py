@@ -77,4 +77,6 @@ class Storage:
         except ToolnexusError:
             raise
         except Exception as error:
-            raise StoreError(f"cannot {what} conversation {self.id!r}: {type(error).__name__}: {error}") from error
+            raise StoreError(
+                f"cannot {what} conversation {self.id!r}: {type(error).__name__}: {error}"
+            ) from error

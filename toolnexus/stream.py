@@ -333,7 +333,7 @@ class Stream:
         try:
             batch = None if self._closed else self._pump.take()
         except BaseException:
-            self.cancel("the consumer was interrupted")
+            self.close()
             raise
         if batch is None:
             return self._own_ending()

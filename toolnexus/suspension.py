@@ -112,7 +112,13 @@ def pending(
     """
     chosen = {"id": id} if id is not None else {}
     request = Request(
-        kind=kind, prompt=prompt, url=url, data=data, response_schema=response_schema, expires_at=expires_at, **chosen
+        kind=kind,
+        prompt=prompt,
+        url=url,
+        data=data,
+        response_schema=response_schema,
+        expires_at=expires_at,
+        **chosen,
     )
     text = prompt + (f"\n{url}" if url else "")
     return ToolResult(text, True, {PENDING_KEY: request})

@@ -184,7 +184,9 @@ class Toolkit:
 
     # -- for a loop of your own --------------------------------------------------------------
 
-    def execute(self, name: str, args: Mapping[str, Any] | None = None, ctx: Context | None = None) -> ToolResult:
+    def execute(
+        self, name: str, args: Mapping[str, Any] | None = None, ctx: Context | None = None
+    ) -> ToolResult:
         """
         Run a tool.
 
@@ -200,7 +202,9 @@ class Toolkit:
 
         tool = self.get(name)
         if tool is None:
-            return ToolResult.error(f"Unknown tool: {name}. Available tools: {', '.join(self._table()) or 'none'}")
+            return ToolResult.error(
+                f"Unknown tool: {name}. Available tools: {', '.join(self._table()) or 'none'}"
+            )
         return execute_tool(tool, dict(args or {}), ctx if ctx is not None else Context(tool_name=name))
 
     def to_openai(self, *, strict: bool = False) -> list[dict[str, Any]]:
@@ -214,16 +218,20 @@ class Toolkit:
 
         shape = adapt.strict if strict else adapt.plain
         functions = [
-            {"name": t.name, "description": t.description, "parameters": shape(t.input_schema)} for t in self.tools
+            {"name": t.name, "description": t.description, "parameters": shape(t.input_schema)}
+            for t in self.tools
         ]
-        return [{"type": "function", "function": {**f, **({"strict": True} if strict else {})}} for f in functions]
+        return [
+            {"type": "function", "function": {**f, **({"strict": True} if strict else {})}} for f in functions
+        ]
 
     def to_anthropic(self) -> list[dict[str, Any]]:
         """Return the tools as an Anthropic-style endpoint takes them."""
         from toolnexus.tools.adapt import plain
 
         return [
-            {"name": t.name, "description": t.description, "input_schema": plain(t.input_schema)} for t in self.tools
+            {"name": t.name, "description": t.description, "input_schema": plain(t.input_schema)}
+            for t in self.tools
         ]
 
     def to_gemini(self) -> list[dict[str, Any]]:

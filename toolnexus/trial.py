@@ -42,7 +42,6 @@ _ERROR_BYTES = 1024 * 1024
 _ERROR_SECONDS = 5.0
 
 
-
 class Trial:
     """
     One try.
@@ -69,7 +68,13 @@ class Trial:
         self.builder = run.current = decoder.builder
         began = time.monotonic()
         exchange = self.endpoint.transport.open(request, run.scope)
-        _log.debug("%s: %s answered %d in %.3f s", run.run_id, request.where, exchange.status, time.monotonic() - began)
+        _log.debug(
+            "%s: %s answered %d in %.3f s",
+            run.run_id,
+            request.where,
+            exchange.status,
+            time.monotonic() - began,
+        )
         whole = False
         try:
             if exchange.status >= 300:
@@ -119,7 +124,7 @@ class Trial:
             quirks=copy.copy(self.endpoint.quirks),  # another run may learn meanwhile
             echo_reasoning=options.echo_reasoning,
         )
-        body = _transformed(options, self.endpoint.dialect.body(self.request))
+        body = _transformed(options, {**self.endpoint.dialect.body(self.request), **run.extra})
         url = self.endpoint.dialect.endpoint(options.base_url)
         headers = self._headers()
         data = _dumped(body, run)
@@ -165,7 +170,9 @@ class Trial:
                 if not exchange.source.cut_event:
                     raise
                 # The last event lacks its end: it is not malformed, the answer was cut inside it.
-                failure = exchange.source.failure or TruncatedStreamError("the answer broke off inside an event")
+                failure = exchange.source.failure or TruncatedStreamError(
+                    "the answer broke off inside an event"
+                )
                 failure.__cause__ = failure.__cause__ or error
                 break
             self._hand_on(chunks)
@@ -173,7 +180,9 @@ class Trial:
                 trailer = True
                 exchange.expect_end(_TRAILER_SECONDS)
         source = exchange.source
-        self._hand_on(decoder.finish(failure, received=source.received, head=source.head.decode("utf-8", "replace")))
+        self._hand_on(
+            decoder.finish(failure, received=source.received, head=source.head.decode("utf-8", "replace"))
+        )
 
     def _hand_on(self, chunks: list[Chunk]) -> None:
         run = self.run

@@ -39,7 +39,10 @@ class Workers:
             inbox = queue.SimpleQueue()
             self._count += 1
             threading.Thread(
-                target=self._work, args=(inbox,), name=f"toolnexus-tool-{self._run_id}-{self._count}", daemon=True
+                target=self._work,
+                args=(inbox,),
+                name=f"toolnexus-tool-{self._run_id}-{self._count}",
+                daemon=True,
             ).start()
         inbox.put(lambda: context.run(job))
 

@@ -45,6 +45,14 @@ class Anthropic:
             for t in tools
         ]
 
+    def choice(self, choice: Any) -> dict[str, Any]:
+        """Return the keys of a body that say which tool the model must call."""
+        if isinstance(choice, dict):
+            name = (choice.get("function") or choice).get("name")
+            return {"tool_choice": {"type": "tool", "name": name}} if name else {}
+        kinds = {"required": "any", "any": "any", "none": "none"}
+        return {"tool_choice": {"type": kinds[choice]}} if choice in kinds else {}
+
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the body of a model call."""
         body: dict[str, Any] = {

@@ -71,6 +71,9 @@ class Dialect(Protocol):
     def tools(self, tools: list[Tool]) -> list[dict[str, Any]]:
         """Return the declarations of the tools; done once a run."""
 
+    def choice(self, choice: Any) -> dict[str, Any]:
+        """Return the keys of a body that say which tool the model must call, from OpenAI's ``tool_choice``."""
+
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the body of a model call."""
 

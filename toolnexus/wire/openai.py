@@ -54,6 +54,10 @@ class OpenAI:
             for t in tools
         ]
 
+    def choice(self, choice: Any) -> dict[str, Any]:
+        """Return the keys of a body that say which tool the model must call."""
+        return {"tool_choice": "required" if choice == "any" else choice}
+
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the body of a model call."""
         messages: list[Message] = []
