@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from toolnexus.suspension import Answer, Request
 
 __all__ = ["Client", "create_client"]
+
+_log = logging.getLogger("toolnexus")
 
 
 class Client:
@@ -495,7 +498,9 @@ class Client:
                         if pump is not None:
                             pump.committing = True
                         storage.save(result)
-        except ToolnexusError:
+        except ToolnexusError as error:
+            if run.scope.cancelled:
+                _log.debug("%s: ended early: %s", run.run_id, error.message)
             raise
         except Exception as error:
             wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())

@@ -83,6 +83,7 @@ class Trial:
             whole = True
         except APIError as error:
             error.request_id = error.request_id or _request_id(exchange)
+            _hide_secrets(error, request.scrub)
             raise
         finally:
             exchange.close(reuse=whole)
@@ -233,6 +234,13 @@ class Trial:
 
 def _request_id(exchange: Exchange) -> str | None:
     return exchange.headers.get("x-request-id") or exchange.headers.get("request-id")
+
+
+def _hide_secrets(error: APIError, scrub: Scrubber) -> None:
+    """Take out what an endpoint or a proxy says back of the key that it got."""
+    for name in ("message", "type", "code", "param", "body", "request_id"):
+        setattr(error, name, scrub.deep(getattr(error, name)))
+    error.args = (error.message,)
 
 
 def _transformed(options: Options, body: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
 from requests.structures import CaseInsensitiveDict
@@ -44,7 +45,19 @@ class Secret:
 
 
 #: Header names whose values anybody may see.
-_PLAIN = {"content-type", "accept", "accept-encoding", "user-agent", "anthropic-version", "connection"}
+_PLAIN = {
+    "accept",
+    "accept-encoding",
+    "anthropic-beta",
+    "anthropic-version",
+    "connection",
+    "content-type",
+    "http-referer",
+    "openai-beta",
+    "referer",
+    "user-agent",
+    "x-title",
+}
 
 
 class Scrubber:
@@ -75,6 +88,27 @@ class Scrubber:
             if value in text:
                 text = text.replace(value, _SHOWN)
         return text
+
+    def deep(self, value: Any, levels: int = 50) -> Any:
+        """
+        Return a JSON value with the secrets taken out of every text in it.
+
+        Args:
+            value: The value.
+            levels: How deep to look; what is nested deeper is left out.
+
+        >>> Scrubber("http://h", {"X-Key": "sk-1234"}).deep({"error": ["bad key sk-1234", 401]})
+        {'error': ['bad key [secret]', 401]}
+        """
+        if isinstance(value, str):
+            return self(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        if levels == 0:
+            return "..."
+        if isinstance(value, list):
+            return [self.deep(item, levels - 1) for item in value]
+        return {self(str(key)): self.deep(item, levels - 1) for key, item in value.items()}
 
     def holds(self, error: BaseException) -> bool:
         """Tell whether an exception, or one that it came from, shows a secret."""
