@@ -308,6 +308,20 @@ class _Taking:
             return
         super()._put_conn(conn)  # type: ignore[misc]
 
+    def close_idle(self) -> None:
+        """Close the connections that serve nobody; those in use go on, and the pool can be used again."""
+        places = self.pool
+        closed = 0
+        with contextlib.suppress(queue.Empty):
+            while places is not None:
+                connection = places.get(block=False)
+                closed += 1
+                if connection is not None:
+                    connection.close()
+        with contextlib.suppress(queue.Full):
+            for _ in range(closed):
+                self.pool.put(None, block=False)  # type: ignore[union-attr]
+
 
 class _Pool(_Taking, HTTPConnectionPool):
     ConnectionCls = _Connection
@@ -337,6 +351,15 @@ class CancellableAdapter(HTTPAdapter):
     ) -> None:
         super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def close(self) -> None:
+        # urllib3 closes idle connections only when their pool is collected.
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118 - no mapping that can be iterated
+                pool = manager.pools.get(key)
+                if isinstance(pool, _Taking):
+                    pool.close_idle()
+        super().close()
 
     def proxy_manager_for(self, proxy: str, **proxy_kwargs: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **proxy_kwargs)

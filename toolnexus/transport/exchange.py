@@ -221,13 +221,13 @@ class Exchange:
         with contextlib.suppress(Exception):
             self._raw.release_conn()
         self._lease.end()
+        self.__dict__.pop("source", None)  # it refers to us, and nobody shall have to wait for the collector
 
     def _drain(self) -> None:
-        self._set_timeout(_DRAIN_SECONDS)
+        self._end_by = time.monotonic() + _DRAIN_SECONDS
         left = _DRAIN_BYTES
-        until = time.monotonic() + _DRAIN_SECONDS
         with contextlib.suppress(ToolnexusError):
-            while left > 0 and not self._ended and time.monotonic() < until:
+            while left > 0 and not self._ended:
                 left -= len(self._read())
 
 

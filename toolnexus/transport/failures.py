@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from typing import Any
 
 import attrs
 import requests
@@ -115,15 +116,15 @@ def _no_answer(where: str, timeouts: Timeouts) -> ResponseTimeoutError:
 def _chain(error: BaseException | None) -> list[BaseException]:
     """Return an exception with all that it wraps: as cause, as context, or as an argument."""
     found: list[BaseException] = []
-    todo = [error]
+    todo: list[Any] = [error]
     while todo:
         current = todo.pop()
-        if current is None or any(current is known for known in found):
+        # The reason is an exception in urllib3's errors, a word in those of TLS.
+        if not isinstance(current, BaseException) or any(current is known for known in found):
             continue
         found.append(current)
-        todo += [current.__cause__, current.__context__, getattr(current, "reason", None)]
-        todo += [arg for arg in current.args if isinstance(arg, BaseException)]
-    return [item for item in found if isinstance(item, BaseException)]
+        todo += [current.__cause__, current.__context__, getattr(current, "reason", None), *current.args]
+    return found
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -164,7 +164,9 @@ class Transport:
         key = (url, own, *map(os.environ.get, _VARIABLES))
         known = self._settings
         if known is None or known[0] != key:
-            settings = session.merge_environment_settings(url, {}, True, None, None)
+            # What the session says goes before the environment; in requests it would be the other way.
+            verify = None if session.verify is True else session.verify
+            settings = session.merge_environment_settings(url, {}, True, verify, None)
             self._settings = known = (key, dict(settings))
         return known[1]
 
