@@ -151,7 +151,7 @@ def test_everything_page_before_the_call(source: McpSource) -> None:
     request = pending_of(call(source, "e_trigger-url-elicitation", **args))
     assert request is not None
     assert (request.kind, bool(request.url)) == ("authorization", True)
-    again = call(source, "e_trigger-url-elicitation", Context(answer=Answer(request.id)), **args)
+    again = call(source, "e_trigger-url-elicitation", Context(answers=(Answer(request.id),)), **args)
     assert pending_of(again) is None
     assert not again.is_error
 

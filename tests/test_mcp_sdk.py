@@ -75,6 +75,7 @@ def test_results_of_functions(source: McpSource) -> None:
         (lambda r: Answer(r.id, data={"name": {"first": "Eve"}}), "not booked: cancel"),
         (lambda r: None, "not booked: cancel"),
         (lambda r: 1 / 0, "not booked: cancel"),
+        (lambda r: True, "not booked: cancel"),
     ],
 )
 def test_a_form_becomes_a_request(source: McpSource, person: Person, reply: Reply, output: str) -> None:

@@ -418,10 +418,10 @@ def test_a_page_to_open_suspends_the_call_until_it_was_opened(tmp_path: Path) ->
         assert request is not None
         assert (request.kind, request.url, request.prompt) == ("authorization", args["url"], "Log in, please")
         done.touch()
-        again = call(source, "s_url", Context(answer=Answer(request.id)), **args)
+        again = call(source, "s_url", Context(answers=(Answer(request.id),)), **args)
         assert again.output == "logged in"
         refused = call(
-            source, "s_url", Context(answer=Answer(request.id, ok=False, reason="declined")), **args
+            source, "s_url", Context(answers=(Answer(request.id, ok=False, reason="declined"),)), **args
         )
         assert (refused.is_error, "declined" in refused.output) == (True, True)
         shady = call(source, "s_url", url="javascript:alert(1)", done=str(tmp_path / "never"))

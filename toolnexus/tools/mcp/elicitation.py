@@ -108,8 +108,11 @@ class Asker:
             answer = None
             try:
                 answer = self._wait_for(request)
+                if answer is not None and not isinstance(answer, Answer):
+                    raise TypeError(f"it must return an Answer or None, not {type(answer).__name__}")
             except Exception:  # noqa: BLE001 - the user's code; the server is told that nobody answered
                 _log.exception("wait_for failed on a request of MCP server %r", self._server)
+                answer = None
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
@@ -133,9 +134,12 @@ async def http_streams(
     """Speak streamable HTTP; ``limit`` is the longest event in bytes."""
     from mcp.client.streamable_http import streamable_http_client
 
+    options: dict[str, Any] = {}
+    if "max_sse_event_size" in inspect.signature(streamable_http_client).parameters:  # from mcp 2.3 on
+        options["max_sse_event_size"] = limit
     async with (
         _client(headers, timeouts, trace) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=limit) as streams,
+        streamable_http_client(url, http_client=client, **options) as streams,
     ):
         yield streams
 
