@@ -9,11 +9,13 @@ import logging
 import os
 import pickle
 import socket
+import ssl
 import threading
 import time
 import traceback
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -640,6 +642,22 @@ def test_refused_connection_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert call(get(f"http://127.0.0.1:{port}/")).output == f"127.0.0.1:{port} refused the connection"
+
+
+def test_untrusted_certificate_is_an_error(tmp_path: Path) -> None:
+    """A certificate that nobody vouches for ends the call; a session that knows it does not."""
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with serving(context=context) as server:
+        result = call(make(server))
+        assert result.is_error
+        assert result.output.startswith(f"the certificate of 127.0.0.1:{server.port} is not valid: ")
+        with requests.Session() as session:
+            session.verify = str(tmp_path / "ca.pem")
+            assert call(make(server, session=session)).output == "ok"
 
 
 def test_trickle_does_not_outlast_the_timeout() -> None:

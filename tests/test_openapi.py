@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import json
 import logging
@@ -14,6 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.http_endpoint import Seen, Server, send, serving
 from tests.support.openapi_app import running_app
@@ -121,7 +124,6 @@ def sample(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
         ("schema-circular.json", True),
         ("blockfrost.yaml", True),
         ("github.json", True),
-        ("github.json", False),
     ],
 )
 def test_another_library_understands_every_request(lasting: Server, name: str, whole: bool) -> None:
@@ -594,6 +596,31 @@ def test_what_is_no_document_is_an_error(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigurationError):
         openapi_tools(path)
+
+
+JUNK = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+
+
+def spots(part: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every place in a document, as its container and its key."""
+    for key, value in list(part.items()) if isinstance(part, dict) else list(enumerate(part)):
+        yield part, key
+        if isinstance(value, dict | list):
+            yield from spots(value)
+
+
+@given(data=st.data())
+def test_broken_document_is_never_a_crash(data: st.DataObject) -> None:
+    """Whatever stands in the place of anything: tools, or an error that says what is wrong."""
+    name = data.draw(st.sampled_from(["schema-circular.json", "parameters-style.json"]))
+    broken = json.loads((DATA / name).read_text())
+    places = list(spots(broken))
+    for _ in range(data.draw(st.integers(1, 4))):
+        container, key = data.draw(st.sampled_from(places))
+        container[key] = data.draw(JUNK | st.dictionaries(st.sampled_from(["$ref", "type", "in"]), JUNK))
+    with contextlib.suppress(ConfigurationError):
+        for tool in openapi_tools(broken, base_url="http://h", auth=False):
+            json.dumps(tool.input_schema)
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:

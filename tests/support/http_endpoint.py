@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,7 @@ Reply = Callable[[Any, Seen], None]
 class Server:
     """What a test holds: the address, and what was asked."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, context: ssl.SSLContext | None = None) -> None:
         self.reply = reply
         self.seen: list[Seen] = []
         self.gone = threading.Event()  # set when a client went away while it was answered
@@ -58,8 +59,12 @@ class Server:
         self._httpd.daemon_threads = True
         self._httpd.block_on_close = False
         self.port = self._httpd.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._httpd.serve_forever, args=(0.02,), daemon=True)
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
+        if context is not None:
+            self._httpd.socket = context.wrap_socket(
+                self._httpd.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = threading.Thread(target=self._httpd.serve_forever, args=(0.005,), daemon=True)
         self._thread.start()
 
     @property
@@ -86,9 +91,9 @@ def send(handler: Any, body: bytes | str = b"", status: int = 200, **headers: st
 
 
 @contextlib.contextmanager
-def serving(reply: Reply | None = None) -> Iterator[Server]:
+def serving(reply: Reply | None = None, context: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Serve; by default the answer is ``ok``."""
-    server = Server(reply or (lambda handler, seen: send(handler, "ok", Content_Type="text/plain")))
+    server = Server(reply or (lambda handler, seen: send(handler, "ok", Content_Type="text/plain")), context)
     try:
         yield server
     finally:

@@ -42,8 +42,8 @@ def make_app() -> Any:
         session_id: Annotated[str | None, Cookie()] = None,
     ) -> dict[str, Any]:
         """Say back all parameters."""
-        return {"item_id": item_id, "q": q, "tags": tags, "ratio": ratio, "flag": flag, "session_id": session_id,
-                "x_trace": x_trace}  # fmt: skip
+        return {"item_id": item_id, "q": q, "tags": tags, "ratio": ratio, "flag": flag,
+                "session_id": session_id, "x_trace": x_trace}  # fmt: skip
 
     @app.get("/both/{id}")
     def both(

@@ -13,6 +13,8 @@ from toolnexus.errors import ConfigurationError
 from toolnexus.tools.base import Tool
 from toolnexus.tools.http_answer import ResultMode
 from toolnexus.tools.http_call import (
+    MAX_BYTES,
+    MAX_OUTPUT,
     SAFE_METHODS,
     HttpCall,
     check_limits,
@@ -45,9 +47,6 @@ Body = Literal["json", "form", "raw"]
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 
-#: 4 MiB: room for a photo; what a model can read as text is far less.
-_MAX_BYTES = 4 << 20
-
 
 def http_tool(
     *,
@@ -61,8 +60,8 @@ def http_tool(
     input_schema: dict[str, Any] | None = None,
     timeout: float | None = 30.0,
     result_mode: ResultMode = "text",
-    max_bytes: int = _MAX_BYTES,
-    max_output: int | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_output: int | None = MAX_OUTPUT,
     approval: bool | Callable[[Mapping[str, Any]], bool] = False,
     session: requests.Session | None = None,
 ) -> Tool:
@@ -90,7 +89,7 @@ def http_tool(
         timeout: Seconds for the whole call, or None.
         result_mode: "text" for the body as it came, "json" for compact JSON, "status+text" for both.
         max_bytes: How much of the decoded body is read; a longer text is cut, and the cut says so.
-        max_output: The longest output in characters that goes to the model, or None.
+        max_output: The longest output in characters that goes to the model, cut in the middle; or None.
         approval: Whether a person must approve a call first; see `Tool`.
         session: A `requests.Session` of your own, with its proxies, certificates and cookies. By
             default each tool has one that keeps nothing between calls but open connections.

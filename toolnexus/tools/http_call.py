@@ -16,6 +16,8 @@ from toolnexus.tools.http_secrets import Credential, Redactor
 from toolnexus.tools.http_values import ArgumentError
 
 __all__ = [
+    "MAX_BYTES",
+    "MAX_OUTPUT",
     "SAFE_METHODS",
     "HttpCall",
     "check_limits",
@@ -25,6 +27,12 @@ __all__ = [
     "merged_headers",
     "tool_options",
 ]
+
+#: 4 MiB: room for a photo.
+MAX_BYTES = 4 << 20
+
+#: Characters: what a model can read at once, several times over.
+MAX_OUTPUT = 100_000
 
 #: Methods that change nothing, so that a call may be repeated.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

@@ -128,7 +128,9 @@ class Sessions:
 
 def _environment(session: requests.Session, prepared: requests.PreparedRequest) -> dict[str, Any]:
     """Return the proxies and certificates that the environment names."""
-    return dict(session.merge_environment_settings(prepared.url, {}, True, None, None))
+    # What the session itself says of certificates goes first; requests would let the environment win.
+    verify = None if session.verify is True else session.verify
+    return dict(session.merge_environment_settings(prepared.url, {}, True, verify, None))
 
 
 def _new_session() -> requests.Session:

@@ -59,7 +59,7 @@ class Document:
             self._resolver = self._new_resolver()
         try:
             return self._resolver.lookup(uri).contents
-        except exceptions.Unresolvable as error:
+        except (exceptions.Unresolvable, LookupError, TypeError, ValueError) as error:
             raise ConfigurationError(f"the reference {uri!r} leads nowhere") from error
 
     def _new_resolver(self) -> Any:

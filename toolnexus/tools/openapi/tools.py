@@ -12,7 +12,7 @@ import attrs
 from toolnexus.errors import ConfigurationError
 from toolnexus.tools.base import Tool
 from toolnexus.tools.http_answer import ResultMode
-from toolnexus.tools.http_call import HttpCall, check_limits, check_mode, tool_options
+from toolnexus.tools.http_call import MAX_BYTES, MAX_OUTPUT, HttpCall, check_limits, check_mode, tool_options
 from toolnexus.tools.http_request import Exchange, Outgoing, Sessions
 from toolnexus.tools.http_secrets import Credential, configured_headers
 from toolnexus.tools.http_values import check_path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["openapi_tools"]
 
-_MAX_BYTES = 4 << 20
 #: The longest description that every provider takes.
 _DESCRIPTION = 1024
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -43,8 +42,8 @@ def openapi_tools(
     auth: Auth = None,
     timeout: float | None = 30.0,
     result_mode: ResultMode = "text",
-    max_bytes: int = _MAX_BYTES,
-    max_output: int | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_output: int | None = MAX_OUTPUT,
     server_variables: Mapping[str, str] | None = None,
     retrieve: Retrieve | None = None,
     session: requests.Session | None = None,
