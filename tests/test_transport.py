@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import socket
@@ -52,7 +53,7 @@ from toolnexus import (
     ToolnexusError,
     TruncatedStreamError,
 )
-from toolnexus.testing import ModelServer, RecordedRequest, raw, reply
+from toolnexus.testing import ModelServer, RecordedRequest, reply
 from toolnexus.transport.connection import CancellableAdapter
 from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.http import HTTPRequest, Limits, Transport
@@ -94,7 +95,9 @@ def test_net_01_silence_inside_a_body_is_an_idle_timeout() -> None:
         began = time.monotonic()
         error, partial = failed(client)
         assert time.monotonic() - began < 3
-        assert isinstance(error, IdleTimeoutError) and error.retryable and error.kind == "timeout"
+        assert isinstance(error, IdleTimeoutError)
+        assert error.retryable
+        assert error.kind == "timeout"
         assert "idle_timeout=0.3 s" in error.message
         assert partial.text == "ab"
         server.wait_for_peer_close()
@@ -131,7 +134,8 @@ def test_net_06_comments_count_as_life_and_the_total_guards() -> None:
     with RawServer(pings) as server:
         client = make(server.url, idle_timeout=0.2, retries=0)
         error, partial = failed(client, timeout=0.8)
-        assert isinstance(error, RunTimeoutError) and "0.8 s" in error.message
+        assert isinstance(error, RunTimeoutError)
+        assert "0.8 s" in error.message
         assert partial.text == "a"
         server.wait_for_peer_close()
 
@@ -164,7 +168,8 @@ def test_b108_the_wait_for_headers_has_its_own_timeout() -> None:
     with RawServer([HOLD]) as server:
         began = time.monotonic()
         error, _ = failed(make(server.url, response_timeout=0.3, connect_timeout=5, retries=0))
-        assert isinstance(error, ResponseTimeoutError) and error.retryable
+        assert isinstance(error, ResponseTimeoutError)
+        assert error.retryable
         assert "response_timeout=0.3 s" in error.message
         assert 0.25 < time.monotonic() - began < 3
         server.wait_for_peer_close()
@@ -183,7 +188,8 @@ def test_a_full_backlog_is_a_connect_timeout() -> None:
     """No connection within connect_timeout is an error of its own."""
     with full_backlog() as url:
         error, _ = failed(make(url, connect_timeout=0.3, response_timeout=60, retries=0))
-    assert isinstance(error, ConnectTimeoutError) and error.retryable
+    assert isinstance(error, ConnectTimeoutError)
+    assert error.retryable
     assert "connect_timeout=0.3 s" in error.message
 
 
@@ -247,7 +253,8 @@ def test_the_first_address_that_hangs_leaves_time_for_the_second(monkeypatch: py
 def test_a_host_that_does_not_exist_is_a_connection_error() -> None:
     """A failed lookup is retryable; a name that cannot be looked up at all is a mistake."""
     error, _ = failed(Client("http://no-such-host.invalid/v1", model="m", api_key="k", retries=0))
-    assert isinstance(error, APIConnectionError) and error.retryable
+    assert isinstance(error, APIConnectionError)
+    assert error.retryable
     error, _ = failed(Client(f"http://{'x' * 70}.invalid/v1", model="m", api_key="k", retries=0))
     assert isinstance(error, ConfigurationError)
 
@@ -358,12 +365,8 @@ def test_net_16_many_hosts_over_one_session() -> None:
             server.on_request(lambda request: reply([request.json["messages"][0]["content"]]))
         clients = [client_of(server, session=session, retries=0) for server in servers]
         with ThreadPoolExecutor(16) as pool:
-            jobs = [
-                pool.submit(lambda c=c, n=n: c.stream(f"{n}").result().text == f"{n}")
-                for n in range(10)
-                for c in clients
-            ]
-            assert all(job.result(30) for job in jobs)
+            jobs = [pool.submit(c.stream(f"{n}").result) for n in range(10) for c in clients]
+            assert [job.result(30).text for job in jobs] == [f"{n}" for n in range(10) for _ in clients]
     finally:
         session.close()
         for server in servers:
@@ -429,7 +432,9 @@ def test_net_07_09_10_a_connection_that_breaks_is_a_truncated_stream(steps: Any)
     """One error for all of them, never a Done, and the text is kept."""
     with RawServer(steps) as server:
         error, partial = failed(make(server.url, retries=0))
-    assert isinstance(error, TruncatedStreamError) and error.retryable and error.kind == "truncated"
+    assert isinstance(error, TruncatedStreamError)
+    assert error.retryable
+    assert error.kind == "truncated"
     assert partial.text == "ab" or "gzip" in str(steps)
 
 
@@ -449,7 +454,8 @@ def test_net_08_a_cut_inside_arguments_runs_nothing(style: str) -> None:
     with ModelServer(style=style) as server:
         server.call("create", '{"command": "create', pieces=2, cut="close")
         *_, last = client_of(server, retries=0).stream("go", [tool])
-    assert isinstance(last, Error) and isinstance(last.error, TruncatedStreamError)
+    assert isinstance(last, Error)
+    assert isinstance(last.error, TruncatedStreamError)
     assert ran == []
 
 
@@ -457,14 +463,14 @@ def test_net_17_gaps_are_kept_through_every_entry_point(server: ModelServer) -> 
     """Each delta comes when it was sent, from stream(), text_deltas(), ask(on_text) and chunks()."""
 
     def spread(moments: list[float]) -> float:
-        return min(b - a for a, b in zip(moments, moments[1:], strict=False))
+        return min(b - a for a, b in itertools.pairwise(moments))
 
     with client_of(server) as client:
         for way in ("stream", "text_deltas", "ask", "chunks"):
             server.say(["a", "b", "c"], delay=0.1)
             moments: list[float] = []
             if way == "ask":
-                client.ask("hi", on_text=lambda text: moments.append(time.monotonic()))
+                client.ask("hi", on_text=lambda text, to=moments: to.append(time.monotonic()))
             elif way == "text_deltas":
                 for _ in client.stream("hi").text_deltas():
                     moments.append(time.monotonic())
@@ -511,7 +517,9 @@ def test_net_20_21_an_empty_body_is_an_empty_response(server: ModelServer, body:
     with client_of(server, retries=0) as client:
         server.raw(body, content_type=kind)
         error, _ = failed(client)
-        assert isinstance(error, EmptyResponseError) and error.retryable and error.kind == "empty_response"
+        assert isinstance(error, EmptyResponseError)
+        assert error.retryable
+        assert error.kind == "empty_response"
         assert "empty" in error.message or "holds no event" in error.message
         server.raw(body, content_type=kind)
         with pytest.raises(EmptyResponseError):
@@ -524,10 +532,13 @@ def test_a_web_page_is_named_as_one(server: ModelServer) -> None:
     with client_of(server, retries=0) as client:
         server.raw(page, content_type="text/html")
         error, _ = failed(client)
-        assert isinstance(error, MalformedEventError) and "Please log in" in error.message
+        assert isinstance(error, MalformedEventError)
+        assert "Please log in" in error.message
         server.raw(page, status=502, content_type="text/html")
         error, _ = failed(client)
-        assert isinstance(error, APIStatusError) and error.status == 502 and "Please log in" in error.message
+        assert isinstance(error, APIStatusError)
+        assert error.status == 502
+        assert "Please log in" in error.message
 
 
 # -- limits ----------------------------------------------------------------------------------
@@ -538,7 +549,8 @@ def test_an_event_may_be_only_so_long(server: ModelServer) -> None:
     server.raw(chunks=[delta("a"), *([b"data: " + b"x" * 65_536] + [b"x" * 65_536] * 40)])
     with client_of(server, retries=0, max_event_bytes=1_000_000) as client:
         error, partial = failed(client)
-    assert isinstance(error, LimitError) and not error.retryable
+    assert isinstance(error, LimitError)
+    assert not error.retryable
     assert "max_event_bytes=1000000" in error.message
     assert partial.text == "a"
     server.wait_for_disconnect()
@@ -549,7 +561,8 @@ def test_an_answer_may_be_only_so_long(server: ModelServer) -> None:
     with client_of(server, retries=0, max_response_bytes=100_000) as client:
         server.say(["x" * 1000] * 200)
         error, partial = failed(client)
-        assert isinstance(error, LimitError) and "max_response_bytes=100000" in error.message
+        assert isinstance(error, LimitError)
+        assert "max_response_bytes=100000" in error.message
         assert partial.text.startswith("x")
         server.say("x" * 200_000)
         with pytest.raises(LimitError, match="max_response_bytes=100000"):
@@ -562,11 +575,10 @@ def test_an_answer_may_have_only_so_many_events(server: ModelServer) -> None:
     transport = Transport(None, Timeouts(), Limits(response_events=10))
     request = HTTPRequest(server.base_url + "/x", {}, b"{}", Scrubber(server.base_url, {}), "server")
     exchange = transport.open(request, CancelScope())
-    seen: list[str] = []
+    events = exchange.events(lambda ready: None)
+    assert [next(events).data for _ in range(10)] == ["x"] * 10
     with pytest.raises(LimitError, match="more than 10 events"):
-        for item in exchange.events(lambda ready: None):
-            seen.append(item.data)
-    assert len(seen) == 10
+        next(events)
     exchange.close()
     transport.close()
 
@@ -618,9 +630,13 @@ def test_no_redirect_is_followed(server: ModelServer, status: int, kind: str) ->
         server.raw(b"moved", status=status, headers={"Location": f"{other.base_url}/chat/completions"})
         with client_of(server, retries=2, session=None if kind == "own" else session) as client:
             error, _ = failed(client)
-        assert isinstance(error, APIStatusError) and error.status == status and not error.retryable
-        assert "redirect" in error.message and "base_url" in error.message
-        assert other.connections == 0 and len(server.requests) == 1
+        assert isinstance(error, APIStatusError)
+        assert error.status == status
+        assert not error.retryable
+        assert "redirect" in error.message
+        assert "base_url" in error.message
+        assert other.connections == 0
+        assert len(server.requests) == 1
 
 
 def test_a_session_of_the_users_own_keeps_what_it_has(server: ModelServer) -> None:
@@ -638,7 +654,8 @@ def test_a_session_of_the_users_own_keeps_what_it_has(server: ModelServer) -> No
     with client_of(server, session=session) as client:
         assert answered(client) == "two"
     first, second = server.requests
-    assert first.headers["cookie"] == "sticky=yes" and first.headers["x-mine"] == "1"
+    assert first.headers["cookie"] == "sticky=yes"
+    assert first.headers["x-mine"] == "1"
     assert first.query == "tenant=t1"
     assert "route=a" in second.headers["cookie"]
     assert seen == [200, 200]
@@ -677,7 +694,8 @@ def test_a_session_of_the_users_own_times_out_as_ours_does(adapter: bool) -> Non
     for head in (HEAD, HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")):
         with RawServer([head + chunk(delta("a")), HOLD]) as server:
             error, partial = failed(make(server.url, response_timeout=30, idle_timeout=0.2, **options))
-            assert isinstance(error, IdleTimeoutError) and partial.text == "a"
+            assert isinstance(error, IdleTimeoutError)
+            assert partial.text == "a"
             server.wait_for_peer_close()
     session.close()
 
@@ -757,8 +775,10 @@ def test_net_14_a_certificate_authority_by_environment_and_by_session(
     with ModelServer(tls=True) as server, requests.Session() as session:
         with client_of(server) as client:
             error, _ = failed(client)
-            assert isinstance(error, APIConnectionError) and not error.retryable
-            assert "REQUESTS_CA_BUNDLE" in error.message and "session.verify" in error.message
+            assert isinstance(error, APIConnectionError)
+            assert not error.retryable
+            assert "REQUESTS_CA_BUNDLE" in error.message
+            assert "session.verify" in error.message
             assert len(server.requests) == 0
             server.say("env")
             with monkeypatch.context() as patch:
@@ -769,7 +789,8 @@ def test_net_14_a_certificate_authority_by_environment_and_by_session(
         assert answered(client_of(server, session=session)) == "session"
         session.verify = "/no/such/bundle.pem"
         error, _ = failed(client_of(server, session=session))
-        assert isinstance(error, ConfigurationError) and "CA bundle" in error.message
+        assert isinstance(error, ConfigurationError)
+        assert "CA bundle" in error.message
 
 
 def test_a_handshake_that_breaks_is_tried_again() -> None:
@@ -777,10 +798,12 @@ def test_a_handshake_that_breaks_is_tried_again() -> None:
     with RawServer([b"", CLOSE], read_request=False) as server:
         url = server.url.replace("http:", "https:")
         error, _ = failed(make(url, retries=0))
-        assert isinstance(error, APIConnectionError) and error.retryable
+        assert isinstance(error, APIConnectionError)
+        assert error.retryable
     with RawServer([b"HTTP/1.1 400 Bad Request\r\n\r\n", CLOSE], read_request=False) as plain:
         error, _ = failed(make(plain.url.replace("http:", "https:"), retries=0))
-        assert isinstance(error, APIConnectionError) and not error.retryable
+        assert isinstance(error, APIConnectionError)
+        assert not error.retryable
 
 
 def test_a_proxy_that_is_no_url_is_named(monkeypatch: pytest.MonkeyPatch, server: ModelServer) -> None:
@@ -788,7 +811,8 @@ def test_a_proxy_that_is_no_url_is_named(monkeypatch: pytest.MonkeyPatch, server
     monkeypatch.setenv("HTTP_PROXY", "http:///nowhere")
     monkeypatch.setenv("http_proxy", "http:///nowhere")
     error, _ = failed(client_of(server))
-    assert isinstance(error, ConfigurationError) and "proxy" in error.message
+    assert isinstance(error, ConfigurationError)
+    assert "proxy" in error.message
 
 
 # -- nothing left ----------------------------------------------------------------------------

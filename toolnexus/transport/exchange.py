@@ -175,19 +175,15 @@ class Exchange:
             if left <= 0:
                 raise IdleTimeoutError(f"the answer of {self._request.where} did not end in time")
             self._set_timeout(left)
+        failure: ToolnexusError | None = None
         try:
             began = time.monotonic()
             data: bytes = self._raw.read1(_READ, decode_content=self._encoded)
             self._waited = time.monotonic() - began > _WAIT
         except BODY_ERRORS as error:
-            scope = self._lease.scope
-            if scope.cancelled:
-                raise scope.error() from None
-            request = self._request
-            cause = None if request.scrub.holds(error) else error
-            raise in_body(
-                error, began=self._began, timeouts=self._timeouts, scrub=request.scrub, where=request.where
-            ) from cause
+            failure = self._failed(error)
+        if failure is not None:
+            raise failure  # outside of the except block, or what it caught would be its context
         if not data:
             self._ended = True
             # A socket that was shut by us looks like the end of a body that has no length.
@@ -196,6 +192,17 @@ class Exchange:
             self._began = True
             self._set_timeout(self._timeouts.idle)
         return data
+
+    def _failed(self, error: Exception) -> ToolnexusError:
+        """Return our error for one that was raised while the body was read."""
+        if self._lease.scope.cancelled:
+            return self._lease.scope.error()
+        request = self._request
+        failure = in_body(
+            error, began=self._began, timeouts=self._timeouts, scrub=request.scrub, where=request.where
+        )
+        request.scrub.chain(failure, error)
+        return failure
 
     def _set_timeout(self, seconds: float) -> None:
         # Once the body is read to its end, the socket may serve somebody else's exchange already.

@@ -93,13 +93,15 @@ class Transport:
             failure = self._failed(error, request, scope, connected)
             if failure is error:
                 raise
-            # An exception that shows a secret is not chained: a traceback would print it.
-            hidden = isinstance(failure, (RunCancelledError, RunTimeoutError)) or request.scrub.holds(error)
-            raise failure from (None if hidden else error)
+            if not isinstance(failure, (RunCancelledError, RunTimeoutError)):
+                request.scrub.chain(failure, error)
         except BaseException:
             lease.end()
             raise
-        return Exchange(response, lease, request, self.timeouts, self.limits)
+        else:
+            return Exchange(response, lease, request, self.timeouts, self.limits)
+        # Outside of the except block, or what it caught would be the context of this one.
+        raise failure
 
     def _waited_for_answer(self, error: Exception, began: float) -> bool:
         """

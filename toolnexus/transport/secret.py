@@ -110,13 +110,17 @@ class Scrubber:
             return [self.deep(item, levels - 1) for item in value]
         return {self(str(key)): self.deep(item, levels - 1) for key, item in value.items()}
 
+    def chain(self, error: BaseException, cause: BaseException) -> None:
+        """Make one exception the cause of another, unless a traceback would then print a secret."""
+        error.__cause__ = None if self.holds(cause) else cause
+
     def holds(self, error: BaseException) -> bool:
         """Tell whether an exception, or one that it came from, shows a secret."""
         seen: set[int] = set()
         current: BaseException | None = error
         while current is not None and id(current) not in seen:
             seen.add(id(current))
-            shown = f"{current!r} {current}"
+            shown = f"{current!r} {current} {current.__dict__!r}"
             if any(value in shown for value in self._values):
                 return True
             current = current.__cause__ or current.__context__
