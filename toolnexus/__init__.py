@@ -30,6 +30,7 @@ from toolnexus.errors import (
     HookError,
     IdleTimeoutError,
     InternalServerError,
+    InvalidAnswerError,
     LimitError,
     MalformedEventError,
     MissingExtraError,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from toolnexus.in_process import create_in_process_client
     from toolnexus.single import ChunkStream, TranslateResult
     from toolnexus.stores import MemoryStore, SqliteStore
-    from toolnexus.suspension import Answer, Request, pending
+    from toolnexus.suspension import Answer, Request, pending, relay_tool
     from toolnexus.toolkit import Toolkit, create_toolkit
     from toolnexus.tools.functions import collect, tool
 
@@ -102,6 +103,7 @@ _LATER = {
     "create_toolkit": "toolnexus.toolkit",
     "guardrails": "toolnexus.hooks",
     "pending": "toolnexus.suspension",
+    "relay_tool": "toolnexus.suspension",
     "tool": "toolnexus.tools.functions",
 }
 
@@ -138,6 +140,7 @@ __all__ = [
     "IdleTimeoutError",
     "Image",
     "InternalServerError",
+    "InvalidAnswerError",
     "LimitError",
     "MalformedEventError",
     "MemoryStore",
@@ -186,6 +189,7 @@ __all__ = [
     "create_toolkit",
     "guardrails",
     "pending",
+    "relay_tool",
     "tool",
 ]
 

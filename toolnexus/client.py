@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import requests
 
+from toolnexus.balance import balanced
 from toolnexus.cancel import CancelScope
 from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
@@ -255,6 +256,7 @@ class Client:
         keep_events: bool = False,
         retry_after_output: bool = False,
         model_stream: bool = True,
+        answers: str = "now",
         **overrides: Any,
     ) -> Stream:
         """
@@ -274,6 +276,8 @@ class Client:
             retry_after_output: Whether a model call that fails after text went out is tried again; an
                 `AttemptFailed` then says which text is void.
             model_stream: Whether to ask the endpoint for streams; if not, texts come whole.
+            answers: When a suspended call must be answered with `Stream.answer`: "now", before the item
+                after its `Pending` is asked for, or the run ends as pending; "wait" keeps it open.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -283,10 +287,26 @@ class Client:
             ToolnexusError: Something that can be known before anything is sent: a wrong argument, a
                 store that cannot be read.
         """
-        wants = wanted(channels)
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = model_stream
         run.retry_after_output = retry_after_output
+        return self._stream(run, storage, channels, keep_events, answers)
+
+    def _stream(
+        self,
+        run: Run,
+        storage: Storage | None,
+        channels: Iterable[str] | None,
+        keep_events: bool,
+        answers: str,
+    ) -> Stream:
+        """Make the stream of a run."""
+        if answers not in ("now", "wait"):
+            raise ConfigurationError(f'answers must be "now" or "wait", not {answers!r}')
+        wants = wanted(channels)
+        from toolnexus.gate import Gate  # here and below, because importing shall be cheap
+
+        gate = run.gate = Gate(answers == "wait")
         creator = threading.get_ident()
 
         def work(pump: Pump) -> RunResult:
@@ -302,7 +322,66 @@ class Client:
             queue_size=run.options.queue_size,
             abandon_timeout=run.options.abandon_timeout,
         )
-        return Stream(pump, keep_events=keep_events)
+        return Stream(pump, keep_events=keep_events, gate=gate)
+
+    def resume(
+        self,
+        id: str | None,  # noqa: A002 - the word of the reference
+        answers: Any,
+        tools: Any = None,
+        *,
+        history: Iterable[Message] | None = None,
+        deps: Any = None,
+        scope: CancelScope | None = None,
+        **overrides: Any,
+    ) -> RunResult:
+        """
+        Go on with a run that ended as pending: in any process, whenever the answer is there.
+
+        Calls that have a result are not run again, and the model is not asked before all calls have one.
+
+        Args:
+            id: The conversation; None with a ``history``.
+            answers: An `Answer`, its dict, or several of them.
+            tools: The tools of the run.
+            history: The messages of the pending result, instead of an ``id``.
+            deps: An object of yours for the tools.
+            scope: What can cancel the run from another thread.
+            overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
+
+        Returns:
+            The result; pending again where not everything was answered.
+
+        Raises:
+            InvalidAnswerError: An answer does not fit; nothing was changed.
+            ToolnexusError: The run failed.
+        """
+        run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
+        run.streaming = False
+        run.answers = _to_answers(answers)
+        return self._drive(run, storage, threading.get_ident())
+
+    def resume_stream(
+        self,
+        id: str | None,  # noqa: A002 - the word of the reference
+        answers: Any,
+        tools: Any = None,
+        *,
+        history: Iterable[Message] | None = None,
+        deps: Any = None,
+        scope: CancelScope | None = None,
+        channels: Iterable[str] | None = None,
+        keep_events: bool = False,
+        **overrides: Any,
+    ) -> Stream:
+        """
+        Go on with a run that ended as pending, and iterate over what happens.
+
+        The arguments are those of `resume` and `stream`.
+        """
+        run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
+        run.answers = _to_answers(answers)
+        return self._stream(run, storage, channels, keep_events, "now")
 
     def ask(
         self,
@@ -371,7 +450,7 @@ class Client:
         Raises:
             ConfigurationError: An argument is wrong.
         """
-        from toolnexus.single import chunked, single  # here and below, because importing shall be cheap
+        from toolnexus.single import chunked, single
 
         return chunked(single(self, messages, tools, scope, overrides))
 
@@ -461,8 +540,10 @@ class Client:
         if id is not None:
             storage = Storage(self._store, id)
             storage.load()  # a store that cannot be read is known now
-        if prompt is not None or not messages:
-            messages.append(to_message(prompt))
+        if prompt is not None:
+            messages = [*balanced(messages), to_message(prompt)]
+        elif not messages and id is None:
+            raise ConfigurationError("there is no prompt and no history")
         run_id = new_run_id()
         scope = CancelScope() if scope is None else scope
         if not isinstance(scope, CancelScope):
@@ -493,7 +574,7 @@ class Client:
                     result = drive(run)
                 else:
                     with self._locks.hold(storage.id, run.scope, owner):
-                        run.messages = [*storage.load(), *run.messages]
+                        run.messages = _joined(storage.load(), run)
                         result = drive(run)
                         if pump is not None:
                             pump.committing = True
@@ -525,6 +606,17 @@ def create_client(base_url: str | None = None, **options: Any) -> Client:
         ConfigurationError: An option has a wrong type or value.
     """
     return Client(base_url, **options)
+
+
+def _to_answers(answers: Any) -> list[Answer]:
+    from toolnexus.resume import to_answers
+
+    return to_answers(answers)
+
+
+def _joined(stored: list[Message], run: Run) -> list[Message]:
+    """Put what a run brings behind what is stored, where every call then has a result."""
+    return [*balanced(stored), *run.messages] if run.messages else stored
 
 
 def _memory_store() -> Any:

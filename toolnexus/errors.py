@@ -29,6 +29,7 @@ __all__ = [
     "HookError",
     "IdleTimeoutError",
     "InternalServerError",
+    "InvalidAnswerError",
     "LimitError",
     "MalformedEventError",
     "MissingExtraError",
@@ -145,6 +146,12 @@ class StoreError(ToolnexusError):
 
 class StoreConflictError(StoreError):
     """Somebody else saved the conversation in between; nothing was overwritten."""
+
+
+class InvalidAnswerError(ToolnexusError, ValueError):
+    """An answer does not fit the request it is for; the suspension stays as it is."""
+
+    kind = "answer"
 
 
 # -- the run itself --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
-from toolnexus.tools.base import Context, Tool, ToolResult, suspends
+from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult, suspends
 
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer
@@ -38,6 +38,9 @@ class Outcome:
 
     request: ToolRequest
     result: ToolResult
+    #: What a person answered so far, and whether the call was approved.
+    answers: tuple[Answer, ...] = ()
+    approved: bool = False
 
 
 @attrs.define(eq=False)
@@ -47,7 +50,7 @@ class _Job:
     position: int
     request: ToolRequest
     tool: Tool
-    answer: Answer | None = None
+    answers: tuple[Answer, ...] = ()
     scope: CancelScope | None = None
     close: Callable[[], object] = lambda: None
 
@@ -92,8 +95,9 @@ class _Turn:
         job.scope = child.__enter__()
         job.close = functools.partial(child.__exit__, None, None, None)
         self.running[job.position] = job
-        run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
-        run.reporter.flush()
+        if not job.answers:  # a call that runs again, now that there is an answer, was reported before
+            run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
+            run.reporter.flush()
         context = Context(
             run_id=run.run_id,
             call_id=job.request.id,
@@ -101,7 +105,7 @@ class _Turn:
             turn=run.turns,
             deps=run.deps,
             scope=job.scope,
-            answer=job.answer,
+            answers=job.answers,
             emit=lambda kind, payload: self._tell(job, kind, payload),
         )
         run.workers.submit(lambda: self._run(job, context))
@@ -112,6 +116,8 @@ class _Turn:
 
         try:
             result = execute_tool(job.tool, dict(job.request.args or {}), context)
+        except SuspendTool as asking:
+            result = asking.result
         except BaseException as error:  # noqa: BLE001 - nothing a tool does may end the run
             result = ToolResult.error(f"{type(error).__name__}: {error}")
         self._tell(job, "result", result)
@@ -203,30 +209,41 @@ def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:
             continue
         tool = run.tools.get(request.name)
         assert tool is not None
+        if tool.approval is not False:
+            from toolnexus.approval import approval_of
+
+            asking = approval_of(tool, request)
+            if asking is not None:
+                turn.results[position] = asking
+                continue
         jobs.append(_Job(position, request, tool))
     turn.drive(jobs)
     return [Outcome(request, turn.results[i]) for i, request in enumerate(final)]
 
 
-def run_one(run: Run, request: ToolRequest, answer: Answer) -> ToolResult:
-    """Run a suspended call again, now that there is an answer."""
+def run_one(run: Run, request: ToolRequest, answers: tuple[Answer, ...] = ()) -> ToolResult:
+    """Run a suspended call, now that there is an answer."""
     tool = run.tools.get(request.name)
-    assert tool is not None
+    if tool is None:
+        return _unknown(run, request)
     turn = _Turn(run)
-    turn.drive([_Job(0, request, tool, answer)])
+    turn.drive([_Job(0, request, tool, answers)])
     return turn.results[0]
 
 
 def _refused(run: Run, request: ToolRequest) -> ToolResult | None:
     """Return the result of a call that cannot run, or None."""
-    tool = run.tools.get(request.name)
-    if tool is None:
-        names = ", ".join(run.tools.names) or "none"
-        return ToolResult.error(f"Unknown tool: {request.name}. Available tools: {names}")
+    if run.tools.get(request.name) is None:
+        return _unknown(run, request)
     if request.args is None:
         return ToolResult.error(f"{request.name}: {request.error}")
     denial = run.tools.denial(run.messages, request.name)
     return ToolResult.error(denial) if denial else None
+
+
+def _unknown(run: Run, request: ToolRequest) -> ToolResult:
+    names = ", ".join(run.tools.names) or "none"
+    return ToolResult.error(f"Unknown tool: {request.name}. Available tools: {names}")
 
 
 def record(run: Run, outcome: Outcome) -> None:

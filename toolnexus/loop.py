@@ -50,6 +50,11 @@ def report_usage(run: Run, result: RunResult) -> None:
 
 
 def _turns(run: Run) -> RunResult:
+    if run.answers is not None:
+        from toolnexus.resume import go_on
+
+        if not go_on(run, run.answers):
+            return run.result("pending")
     for _ in range(run.options.max_turns):
         run.scope.check()
         run.refresh_tools()
@@ -74,20 +79,19 @@ def _turns(run: Run) -> RunResult:
 def _run_tools(run: Run, reply: Reply) -> bool:
     """Run the calls of an answer; tell whether all of them have a result."""
     outcomes = run_calls(run, reply.calls)
-    settled = [_settled(run, outcome) for outcome in outcomes]
-    for outcome, done in zip(outcomes, settled, strict=True):
-        if done:
+    if not any(suspends(outcome.result) for outcome in outcomes):
+        for outcome in outcomes:
             record(run, outcome)
-    return all(settled)
-
-
-def _settled(run: Run, outcome: Outcome) -> bool:
-    """Tell whether a call has its result, once a person was asked where it suspends."""
-    if not suspends(outcome.result):
         return True
     from toolnexus.approval import settle  # most runs suspend never, and importing shall be cheap
+    from toolnexus.resume import keep
 
-    return settle(run, outcome)
+    waiting = settle(run, outcomes)
+    for outcome in outcomes:
+        if outcome not in waiting:
+            record(run, outcome)
+    keep(run, waiting)
+    return not waiting
 
 
 def _leave_out(run: Run, reply: Reply) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,6 +18,10 @@ from toolnexus.report import Reporter
 from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCallRecord, Usage
 from toolnexus.toolset import ToolSet
 from toolnexus.workers import Workers
+
+if TYPE_CHECKING:
+    from toolnexus.gate import Gate
+    from toolnexus.suspension import Answer
 
 __all__ = ["Run", "new_run_id"]
 
@@ -42,6 +46,8 @@ class Run:
         streaming: Whether to ask the endpoint for streams.
         retry_after_output: Whether to try again although text was handed out.
         extra: More keys for the body of each request.
+        answers: What to go on with, for a run that waited.
+        gate: Where answers come in while it runs.
         deps: The caller's own object for the tools.
         id: The conversation's id.
     """
@@ -55,6 +61,8 @@ class Run:
     streaming: bool = True
     retry_after_output: bool = False
     extra: dict[str, Any] = attrs.field(factory=dict)
+    answers: list[Answer] | None = None
+    gate: Gate | None = None
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)

@@ -15,12 +15,17 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
-from toolnexus.events import AttemptFailed, Done, Error, Event, Text
+from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
 from toolnexus.results import RunResult
+
+if TYPE_CHECKING:
+    from toolnexus.gate import Gate
+    from toolnexus.suspension import Answer, Request
 
 __all__ = ["Pump", "Stream"]
 
@@ -265,8 +270,10 @@ class Stream:
         keep_events: Whether to keep what was yielded in ``events``.
     """
 
-    def __init__(self, pump: Pump, *, keep_events: bool = False) -> None:
+    def __init__(self, pump: Pump, *, keep_events: bool = False, gate: Gate | None = None) -> None:
         self._pump = pump
+        self._gate = gate
+        self._asked: str | None = None
         self._batch: Iterator[Event] = iter(())
         self._owner: int | None = None
         self._text: list[str] = []
@@ -317,7 +324,7 @@ class Stream:
             event = self._refill()
         if type(event) is Text:
             self._text.append(event.delta)
-        elif isinstance(event, (Done, Error, AttemptFailed)):
+        elif isinstance(event, (Done, Error, AttemptFailed, Pending)):
             self._note(event)
         if self.events is not None:
             self.events.append(event)
@@ -328,6 +335,9 @@ class Stream:
         if self._terminal is not None:
             raise StopIteration
         self._check_thread()
+        if self._asked is not None and self._gate is not None:
+            asked, self._asked = self._asked, None
+            self._gate.moved_on(asked)
         if not self._closed:
             self.start()
         try:
@@ -359,6 +369,9 @@ class Stream:
         return Error(error)
 
     def _note(self, event: Event) -> None:
+        if isinstance(event, Pending):
+            self._asked = event.request.id
+            return
         if isinstance(event, AttemptFailed):
             joined = self.text
             self._text = [joined.removesuffix(event.text)]
@@ -369,6 +382,34 @@ class Stream:
             event.if_nobody_looks(_speaker(self.run_id, event.peek()))
         if self._pump.thread is not None and not self._closed:
             self._pump.thread.join(_GRACE)
+
+    def answer(
+        self, request: Request | Answer, ok: bool = True, data: Any = None, reason: str | None = None
+    ) -> None:
+        """
+        Answer a suspended call while the stream runs, from the loop itself or from any thread.
+
+        Args:
+            request: The request of the `Pending` event; or a whole `Answer`, such as `Answer.edit` makes.
+            ok: Whether the answer is a yes.
+            data: What is answered.
+            reason: Why not.
+
+        Raises:
+            InvalidAnswerError: Nobody waits for it, or it does not fit; the suspension stays.
+
+        Example::
+
+            for event in stream:
+                if event.type == "pending":
+                    stream.answer(event.request, input(event.request.prompt) == "y")
+        """
+        from toolnexus.suspension import Answer
+
+        if self._gate is None:
+            raise StreamConsumedError("this stream takes no answers")
+        answer = request if isinstance(request, Answer) else Answer(request.id, ok, data, reason)
+        self._gate.answer(answer)
 
     def cancel(self, reason: str | None = None) -> None:
         """

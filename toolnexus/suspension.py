@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import attrs
 
-from toolnexus.tools.base import PENDING_KEY, ToolResult
+from toolnexus.tools.base import PENDING_KEY, Context, Tool, ToolResult
 from toolnexus.values import Value
 
-__all__ = ["Answer", "Request", "pending", "pending_of"]
+__all__ = ["Answer", "Request", "pending", "pending_of", "relay_tool"]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -79,6 +79,26 @@ class Answer(Value):
         return attrs.asdict(self)
 
     @classmethod
+    def approve(cls, request: Request) -> Answer:
+        """Let the call run as it is."""
+        return cls(request.id)
+
+    @classmethod
+    def edit(cls, request: Request, args: dict[str, Any]) -> Answer:
+        """Let the call run with other arguments."""
+        return cls(request.id, data={"args": args})
+
+    @classmethod
+    def reject(cls, request: Request, message: str = "") -> Answer:
+        """Do not let the call run; the model is told why."""
+        return cls(request.id, ok=False, reason=message or "rejected")
+
+    @classmethod
+    def respond(cls, request: Request, text: str) -> Answer:
+        """Do not let the call run, and answer in the tool's place."""
+        return cls(request.id, data={"response": text})
+
+    @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Answer:
         """Make an answer from what `to_dict` gave; unknown keys are passed over."""
         known = {a.name for a in attrs.fields(cls)}
@@ -128,3 +148,31 @@ def pending_of(result: ToolResult) -> Request | None:
     """Return the request that a result suspends on, or None."""
     request = result.metadata.get(PENDING_KEY)
     return request if isinstance(request, Request) else None
+
+
+def relay_tool(name: str, description: str, input_schema: dict[str, Any]) -> Tool:
+    """
+    Declare a tool whose calls the caller executes.
+
+    A call suspends with a request of the kind "tool_call" whose data has ``id``, ``name`` and ``arguments``. The
+    answer's data is the output: a text, or ``{"output": text, "is_error": bool}``.
+
+    Args:
+        name: The tool's name.
+        description: What it does, for the model.
+        input_schema: The schema of its arguments.
+
+    >>> relay_tool("pay", "Pay a bill.", {"type": "object"}).source
+    'relay'
+    """
+
+    def execute(args: dict[str, Any], ctx: Context) -> ToolResult:
+        answer = ctx.answer
+        if answer is None:
+            data = {"id": ctx.call_id, "name": name, "arguments": args}
+            return pending(f"relay tool call {name} to the caller for execution", kind="tool_call", data=data)
+        if isinstance(answer.data, dict) and "output" in answer.data:
+            return ToolResult(str(answer.data["output"]), bool(answer.data.get("is_error")))
+        return ToolResult.ok("" if answer.data is None else str(answer.data))
+
+    return Tool(name, description, input_schema, execute, source="relay")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toolnexus.content import Part
     from toolnexus.suspension import Answer
 
-__all__ = ["PENDING_KEY", "Context", "Tool", "ToolResult", "suspends"]
+__all__ = ["PENDING_KEY", "Context", "SuspendTool", "Tool", "ToolResult", "suspends"]
 
 #: The key in a result's metadata under which the request of a suspended call rides.
 PENDING_KEY = "pending"
@@ -58,6 +58,21 @@ def suspends(result: ToolResult) -> bool:
     return PENDING_KEY in result.metadata
 
 
+class SuspendTool(BaseException):
+    """
+    Leaves a tool that asks a person, until the answer is there.
+
+    It is no `Exception`, so that a tool's own ``except Exception`` lets it pass.
+
+    Args:
+        result: The result that says what is asked.
+    """
+
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__(result.output)
+        self.result = result
+
+
 @attrs.define(kw_only=True, eq=False)
 class Context:
     """
@@ -71,7 +86,7 @@ class Context:
         turn: The turn, from 1.
         deps: The caller's own object, as given to ``run`` or ``stream``.
         scope: The cancel scope of this call.
-        answer: What a person answered, when a suspended call runs again.
+        answers: What a person has answered so far, when a suspended call runs again.
     """
 
     run_id: str = ""
@@ -80,8 +95,34 @@ class Context:
     turn: int = 0
     deps: Any = None
     scope: CancelScope = attrs.field(factory=CancelScope, repr=False)
-    answer: Answer | None = None
+    answers: tuple[Answer, ...] = ()
+    _asked: int = attrs.field(default=0, init=False, repr=False)
     _emit: Callable[[str, Any], None] | None = attrs.field(default=None, repr=False)
+
+    @property
+    def answer(self) -> Answer | None:
+        """The last answer, or None where nobody was asked yet."""
+        return self.answers[-1] if self.answers else None
+
+    def ask(self, prompt: str, **request: Any) -> Any:
+        """
+        Ask a person, and return the data of the answer.
+
+        The tool is left here and called again, from its beginning, once there is an answer; the
+        questions before this one then get the answers they got.
+
+        Args:
+            prompt: The question.
+            request: What `pending` takes besides: ``kind``, ``url``, ``data``, ``response_schema``, ``expires_at``.
+        """
+        from toolnexus.suspension import pending
+
+        position, self._asked = self._asked, self._asked + 1
+        if position < len(self.answers):
+            return self.answers[position].data
+        result = pending(prompt, **request)
+        result.metadata["asked"] = True
+        raise SuspendTool(result)
 
     @property
     def cancelled(self) -> bool:

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from toolnexus.tools.arguments import argument_checker, without_nulls
-from toolnexus.tools.base import Context, Tool, ToolResult
+from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult
 from toolnexus.tools.outcome import clean_text, cut_text, text_of, to_result
 from toolnexus.tools.plain import describe_error
 
@@ -35,6 +35,7 @@ def execute_tool(tool: Tool, args: dict[str, Any], ctx: Context) -> ToolResult:
 
     Raises:
         KeyboardInterrupt: It was raised meanwhile.
+        SuspendTool: The tool asks a person.
 
     >>> shout = Tool(
     ...     "shout",
@@ -58,7 +59,7 @@ def execute_tool(tool: Tool, args: dict[str, Any], ctx: Context) -> ToolResult:
             return _refused(tool, str(error))
     try:
         return to_result(_run(tool, args, ctx), tool)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SuspendTool):
         raise
     except BaseException as error:  # also sys.exit() in a tool ends the tool only
         _logger.debug("tool %s failed", tool.name, exc_info=True)
