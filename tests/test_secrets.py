@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.exact import chunked, delta, make
+from tests.support.exact import chunked, delta, make, until
 from tests.support.proxy import Proxy
 from tests.support.raw import CLOSE, HOLD, RawServer, full_backlog, silent_tls
 from toolnexus import CancelScope, Client, Error, RunCancelledError, ToolnexusError
@@ -227,7 +227,7 @@ def test_one_line_a_request_a_retry_and_a_cancel(caplog: pytest.LogCaptureFixtur
         server.say(["a", "b"], hold=True)
         for _ in client.stream("hi"):
             break
-        server.wait_for_disconnect(2)
+        assert until(lambda: any("ended early" in line for line in lines(caplog)))
     assert len([line for line in lines(caplog) if "ended early" in line]) == 1
 
 
