@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import attrs
@@ -13,7 +13,7 @@ from toolnexus.errors import ConfigurationError
 from toolnexus.tools.openapi.bodies import FILE_NOTE, Body, body_of
 from toolnexus.tools.openapi.operations import Place
 from toolnexus.tools.openapi.references import Node
-from toolnexus.tools.openapi.schemas import Schemas
+from toolnexus.tools.openapi.schemas import Schemas, numbered
 from toolnexus.tools.openapi.styles import Location, Parameter
 
 __all__ = ["Arguments", "arguments_of"]
@@ -140,17 +140,9 @@ def _valid(name: str) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    candidate = next(n for n in _numbered(name) if n not in taken)
+    candidate = next(n for n in numbered(name) if n not in taken)
     taken.add(candidate)
     return candidate
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    number = 1
-    while True:
-        number += 1
-        yield f"{name}_{number}"
 
 
 def _flag(node: Node, key: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolnexus.tools.openapi.references import Node
 
-__all__ = ["Schemas"]
+__all__ = ["Schemas", "numbered"]
 
 #: Keywords that are taken over as they are.
 _PLAIN = frozenset(
@@ -117,7 +117,7 @@ class Schemas:
 
     def _new_name(self, uri: str) -> str:
         stem = re.sub(r"[^a-zA-Z0-9_-]", "_", uri.rsplit("/", 1)[-1]) or "schema"
-        return next(n for n in _numbered(stem) if n not in self._defs)
+        return next(n for n in numbered(stem) if n not in self._defs)
 
     def _converted(self, node: Node) -> dict[str, Any]:
         schema: dict[str, Any] = {}
@@ -171,7 +171,8 @@ def _modernise(old: Mapping[str, Any], schema: dict[str, Any]) -> None:
             schema["enum"] = [*schema["enum"], None]
 
 
-def _numbered(stem: str) -> Iterator[str]:
+def numbered(stem: str) -> Iterator[str]:
+    """Yield a name, then the same name with 2, 3 and so on after it."""
     yield stem
     number = 1
     while True:
