@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,28 @@ def test_a_fresh_file_is_made_once(path: Path) -> None:
             store.close()
 
 
+def _save_together(path: Path, name: str, barrier: Barrier) -> None:
+    barrier.wait(30)
+    SqliteStore(path).save(name, [USER])
+
+
+@pytest.mark.slow
+@needs_fork
+def test_a_fresh_file_is_made_once_by_processes(path: Path) -> None:
+    """The same with processes: SQLite itself does not wait when several turn on the log at once."""
+    context = multiprocessing.get_context("fork")
+    for round_ in range(100):
+        place, barrier = path.with_name(f"{round_}.db"), context.Barrier(8)
+        children = [context.Process(target=_save_together, args=(place, str(n), barrier)) for n in range(8)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0] * 8
+        with SqliteStore(place) as store:
+            assert len(store.list()) == 8
+
+
 def test_his_08_a_save_waits_for_a_lock(path: Path) -> None:
     """While another process writes for two seconds, a save waits, and is done after it."""
     with SqliteStore(path) as store:
@@ -124,6 +147,22 @@ def test_his_08_a_lock_while_opening_is_an_error(path: Path) -> None:
         other.execute("BEGIN EXCLUSIVE")
         with SqliteStore(path, timeout=0.2) as store, pytest.raises(StoreError, match="stayed locked"):
             store.get("a")
+
+
+def test_his_08_turning_on_the_log_waits_for_readers(path: Path) -> None:
+    """A database of another making that somebody is reading is waited for, until the time is up."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.executescript("CREATE TABLE mine (text); INSERT INTO mine VALUES ('a'); BEGIN;")
+        assert other.execute("SELECT * FROM mine").fetchall() == [("a",)]
+        with SqliteStore(path, timeout=0.2) as store, pytest.raises(StoreError, match="stayed locked"):
+            store.get("a")
+        timer = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+        timer.start()
+        with SqliteStore(path) as store:
+            store.save("a", [USER])
+        timer.join()
+        other.execute("SELECT * FROM mine")
+        assert other.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
 
 
 def test_b153_a_save_is_one_transaction(path: Path) -> None:

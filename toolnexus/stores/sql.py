@@ -49,6 +49,12 @@ class SqlStore(RowStore):
     Raises:
         ConfigurationError: The URL or the timeout cannot be one, or the database is of another kind.
         MissingExtraError: SQLAlchemy or the driver is not installed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with SqlStore(f"sqlite:///{folder}/agent.db") as store:
+    ...         store.save("trip", [{"role": "user", "content": "Where to?"}])
+    1
     """
 
     def __init__(self, url: object, *, timeout: float = 30.0) -> None:
