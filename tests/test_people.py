@@ -62,7 +62,13 @@ def question(ran: list[Any] | None = None, **request: Any) -> Tool:
 
 
 def deleting(ran: list[Any], approval: Any = True) -> Tool:
-    return Tool("delete", "", SCHEMA, lambda args, ctx: ran.append(args) or f"deleted {args['path']}", approval=approval)
+    return Tool(
+        "delete",
+        "",
+        SCHEMA,
+        lambda args, ctx: ran.append(args) or f"deleted {args['path']}",
+        approval=approval,
+    )
 
 
 def results_of(result: RunResult) -> list[str]:
@@ -374,7 +380,9 @@ def run_python(code: str) -> str:
     lines = textwrap.dedent(code).strip()
     # The tool's source is indented by its own; dedent both parts.
     body = "\n".join(line.removeprefix("        ") for line in lines.splitlines())
-    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", body], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -444,7 +452,10 @@ def test_relay_tools_hand_the_calls_to_the_caller(server: ModelServer) -> None:
     with make(server) as client:
         result = client.run("go", [tool])
         [request] = result.pending
-        assert (request.kind, request.data) == ("tool_call", {"id": "c1", "name": "pay", "arguments": {"sum": 3}})
+        assert (request.kind, request.data) == (
+            "tool_call",
+            {"id": "c1", "name": "pay", "arguments": {"sum": 3}},
+        )
         answer = Answer(request.id, data={"output": "no money", "is_error": True})
         result = client.resume(None, answer, [tool], history=result.messages)
     assert [(c.output, c.is_error) for c in result.tool_calls] == [("no money", True)]

@@ -215,6 +215,7 @@ class Client:
         history: Iterable[Message] | None = None,
         deps: Any = None,
         scope: CancelScope | None = None,
+        durable: bool = False,
         **overrides: Any,
     ) -> RunResult:
         """
@@ -227,6 +228,8 @@ class Client:
             history: Messages that come before the prompt, instead of an ``id``.
             deps: An object of yours for the tools, as ``ctx.deps``.
             scope: What can cancel the run from another thread.
+            durable: Whether to write down in the store what happens while it happens. The same call then
+                goes on after a crash: what has finished is not done again. One process at a time.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -237,6 +240,7 @@ class Client:
         """
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = False
+        _make_durable(run, storage, durable)
         try:
             return self._drive(run, storage, threading.get_ident())
         except BaseException:
@@ -257,6 +261,7 @@ class Client:
         retry_after_output: bool = False,
         model_stream: bool = True,
         answers: str = "now",
+        durable: bool = False,
         **overrides: Any,
     ) -> Stream:
         """
@@ -278,6 +283,7 @@ class Client:
             model_stream: Whether to ask the endpoint for streams; if not, texts come whole.
             answers: When a suspended call must be answered with `Stream.answer`: "now", before the item
                 after its `Pending` is asked for, or the run ends as pending; "wait" keeps it open.
+            durable: Whether the same call goes on after a crash, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -290,6 +296,7 @@ class Client:
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = model_stream
         run.retry_after_output = retry_after_output
+        _make_durable(run, storage, durable)
         return self._stream(run, storage, channels, keep_events, answers)
 
     def _stream(
@@ -333,6 +340,7 @@ class Client:
         history: Iterable[Message] | None = None,
         deps: Any = None,
         scope: CancelScope | None = None,
+        durable: bool = False,
         **overrides: Any,
     ) -> RunResult:
         """
@@ -347,6 +355,7 @@ class Client:
             history: The messages of the pending result, instead of an ``id``.
             deps: An object of yours for the tools.
             scope: What can cancel the run from another thread.
+            durable: Whether the same call goes on after a crash, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -359,6 +368,7 @@ class Client:
         run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
         run.streaming = False
         run.answers = _to_answers(answers)
+        _make_durable(run, storage, durable)
         return self._drive(run, storage, threading.get_ident())
 
     def resume_stream(
@@ -574,11 +584,14 @@ class Client:
                     result = drive(run)
                 else:
                     with self._locks.hold(storage.id, run.scope, owner):
-                        run.messages = _joined(storage.load(), run)
+                        stored = storage.load()
+                        if run.journal is not None:
+                            run.journal.open(run.messages, run.answers, storage.version)
+                        run.messages = _joined(stored, run)
                         result = drive(run)
                         if pump is not None:
                             pump.committing = True
-                        storage.save(result)
+                        storage.save(result, clear_journal=run.journal is not None)
         except ToolnexusError as error:
             if run.scope.cancelled:
                 _log.debug("%s: ended early: %s", run.run_id, error.message)
@@ -606,6 +619,16 @@ def create_client(base_url: str | None = None, **options: Any) -> Client:
         ConfigurationError: An option has a wrong type or value.
     """
     return Client(base_url, **options)
+
+
+def _make_durable(run: Run, storage: Storage | None, durable: bool) -> None:
+    if not durable:
+        return
+    if storage is None:
+        raise ConfigurationError("a durable run needs the id of a conversation")
+    from toolnexus.durable import Journal
+
+    run.journal = Journal(storage.store, storage.id)
 
 
 def _to_answers(answers: Any) -> list[Answer]:

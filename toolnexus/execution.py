@@ -94,6 +94,8 @@ class _Turn:
         child = run.scope.child(limit)
         job.scope = child.__enter__()
         job.close = functools.partial(child.__exit__, None, None, None)
+        if run.journal is not None:
+            run.journal.keep_start(run.turns, job.request)
         self.running[job.position] = job
         if not job.answers:  # a call that runs again, now that there is an answer, was reported before
             run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
@@ -165,6 +167,8 @@ class _Turn:
         job.close()
         if not suspends(result):
             result = self.run.options.hooks.after_tool(self.run, job.request, result)
+            if self.run.journal is not None:
+                self.run.journal.keep_result(self.run.turns, job.request, result)
         self.results[job.position] = result
         if not suspends(result):
             report_finished(self.run, job.request, result)
@@ -192,33 +196,45 @@ def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:
     jobs: list[_Job] = []
     final: list[ToolRequest] = []
     for position, request in enumerate(requests):
-        refusal = _refused(run, request)
-        if refusal is not None:
-            if request.args is not None:
-                run.reporter.send(ToolCall, request.id, request.name, request.args)
-            turn.results[position] = refusal
-            report_finished(run, request, refusal)
-            final.append(request)
-            continue
-        request, answered = run.options.hooks.before_tool(run, request)
+        request, result, tool = _judged(run, request)
         final.append(request)
-        if answered is not None:
-            run.reporter.send(ToolCall, request.id, request.name, request.args)
-            turn.results[position] = answered
-            report_finished(run, request, answered)
-            continue
-        tool = run.tools.get(request.name)
-        assert tool is not None
-        if tool.approval is not False:
-            from toolnexus.approval import approval_of
-
-            asking = approval_of(tool, request)
-            if asking is not None:
-                turn.results[position] = asking
-                continue
-        jobs.append(_Job(position, request, tool))
+        if result is not None:
+            turn.results[position] = result
+        else:
+            assert tool is not None
+            jobs.append(_Job(position, request, tool))
     turn.drive(jobs)
     return [Outcome(request, turn.results[i]) for i, request in enumerate(final)]
+
+
+def _judged(run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | None, Tool | None]:
+    """Return a call as it shall run, and its result where it shall not."""
+    journal = run.journal
+    known = journal.known(run.turns, request) if journal is not None else None
+    if known is not None:
+        return request, known, None
+    refusal = _refused(run, request)
+    if refusal is None:
+        request, refusal = run.options.hooks.before_tool(run, request)
+    if refusal is not None:
+        if request.args is not None:
+            run.reporter.send(ToolCall, request.id, request.name, request.args)
+        report_finished(run, request, refusal)
+        return request, refusal, None
+    tool = run.tools.get(request.name)
+    assert tool is not None
+    asking = None
+    if journal is not None and journal.interrupted(run.turns, request):
+        from toolnexus.durable import interrupted_result
+
+        asking = interrupted_result(tool, request)
+        if asking is not None and not suspends(asking):
+            report_finished(run, request, asking)
+    elif tool.approval is not False:
+        from toolnexus.approval import approval_of
+
+        asking = approval_of(tool, request)
+    return request, asking, tool
 
 
 def run_one(run: Run, request: ToolRequest, answers: tuple[Answer, ...] = ()) -> ToolResult:
@@ -226,6 +242,10 @@ def run_one(run: Run, request: ToolRequest, answers: tuple[Answer, ...] = ()) ->
     tool = run.tools.get(request.name)
     if tool is None:
         return _unknown(run, request)
+    if run.journal is not None:
+        known = run.journal.known(run.turns, request)
+        if known is not None:
+            return known
     turn = _Turn(run)
     turn.drive([_Job(0, request, tool, answers)])
     return turn.results[0]

@@ -58,11 +58,7 @@ def _turns(run: Run) -> RunResult:
     for _ in range(run.options.max_turns):
         run.scope.check()
         run.refresh_tools()
-        hooks = run.options.hooks
-        run.outgoing = hooks.before_llm(run)
-        reply = call_model(run)
-        run.take(reply)
-        hooks.after_llm(run, reply)
+        reply = _next_reply(run)
         cut = reply.finish_reason in _CUT and (bool(reply.calls) or reply.finish_reason == "length")
         run.reporter.send(Message, reply.message, not cut)
         if cut:
@@ -74,6 +70,22 @@ def _turns(run: Run) -> RunResult:
         elif reply.finish_reason != "pause":
             return run.result()
     return run.result("incomplete", "max_turns")
+
+
+def _next_reply(run: Run) -> Reply:
+    """Ask the model, or take its answer from the journal of a run that was interrupted."""
+    hooks, journal = run.options.hooks, run.journal
+    kept = journal.next_reply() if journal is not None else None
+    if kept is not None:
+        run.take(kept)
+        return kept
+    run.outgoing = hooks.before_llm(run)
+    reply = call_model(run)
+    if journal is not None:
+        journal.keep_reply(reply)
+    run.take(reply)
+    hooks.after_llm(run, reply)
+    return reply
 
 
 def _run_tools(run: Run, reply: Reply) -> bool:

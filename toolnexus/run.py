@@ -20,6 +20,7 @@ from toolnexus.toolset import ToolSet
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
+    from toolnexus.durable import Journal
     from toolnexus.gate import Gate
     from toolnexus.suspension import Answer
 
@@ -47,6 +48,7 @@ class Run:
         retry_after_output: Whether to try again although text was handed out.
         extra: More keys for the body of each request.
         answers: What to go on with, for a run that waited.
+        journal: Where a durable run writes down what it does.
         gate: Where answers come in while it runs.
         deps: The caller's own object for the tools.
         id: The conversation's id.
@@ -63,6 +65,7 @@ class Run:
     extra: dict[str, Any] = attrs.field(factory=dict)
     answers: list[Answer] | None = None
     gate: Gate | None = None
+    journal: Journal | None = None
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)

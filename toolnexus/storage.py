@@ -55,16 +55,28 @@ class Storage:
         except ConfigurationError as error:
             raise StoreError(f"conversation {self.id!r} is damaged: {error}") from error
 
-    def save(self, result: RunResult) -> None:
+    @property
+    def version(self) -> int | None:
+        """The version that was loaded, for a store that has versions."""
+        return self._version
+
+    def save(self, result: RunResult, *, clear_journal: bool = False) -> None:
         """
         Save the messages of a result.
+
+        Args:
+            result: The result.
+            clear_journal: Whether to drop the journal of a durable run in the same step.
 
         Raises:
             StoreError: They cannot be written; ``partial`` holds the result, so that nothing is lost.
         """
         try:
             if self._versioned:
-                self._call("save", lambda: self.store.save(self.id, result.messages, expected=self._version))
+                more = {"clear_journal": True} if clear_journal else {}
+                self._call(
+                    "save", lambda: self.store.save(self.id, result.messages, expected=self._version, **more)
+                )
             else:
                 self._call("save", lambda: self.store.save(self.id, result.messages))
         except ToolnexusError as error:
