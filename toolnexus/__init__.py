@@ -76,6 +76,7 @@ from toolnexus.transport.retry import ErrorInfo
 
 if TYPE_CHECKING:
     from toolnexus.chunks import Chunk
+    from toolnexus.compaction import compactor
     from toolnexus.content import File, Image
     from toolnexus.conversation import Conversation
     from toolnexus.hooks import guardrails
@@ -99,6 +100,7 @@ _LATER = {
     "ChunkStream": "toolnexus.single",
     "TranslateResult": "toolnexus.single",
     "collect": "toolnexus.tools.functions",
+    "compactor": "toolnexus.compaction",
     "create_in_process_client": "toolnexus.in_process",
     "create_toolkit": "toolnexus.toolkit",
     "guardrails": "toolnexus.hooks",
@@ -184,6 +186,7 @@ __all__ = [
     "UsageReport",
     "__version__",
     "collect",
+    "compactor",
     "create_client",
     "create_in_process_client",
     "create_toolkit",

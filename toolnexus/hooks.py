@@ -5,7 +5,8 @@ A hook is an object with any of the methods, or a mapping of their names to func
 
 ``before_llm(view)``
     ``messages``, ``tools``, ``model``, ``turn``; may return ``{"messages": ..., "tools": ...}`` to send
-    something else in this turn. The transcript stays as it is.
+    something else in this turn. The transcript stays as it is, but for a ``"marker"``:
+    ``{"at": index, "key": name, "value": plain JSON}`` is kept with the message at that place.
 ``after_llm(view)``
     ``response`` (text, thinking, tool_calls, usage, finish_reason, message), ``model``, ``turn``.
 ``before_tool(view)``
@@ -27,6 +28,7 @@ import attrs
 from toolnexus.abandon import call_abandonable
 from toolnexus.errors import ConfigurationError, HookError, ToolnexusError
 from toolnexus.events import Custom
+from toolnexus.merge import PROVIDER_KEY
 from toolnexus.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -91,6 +93,8 @@ class Hooks:
                 messages = _messages(name, change["messages"])
             if change.get("tools") is not None:
                 tools = list(change["tools"])
+            if change.get("marker") is not None:
+                _mark(name, run, change["marker"])
         return messages, tools
 
     def after_llm(self, run: Run, reply: Reply) -> None:
@@ -180,6 +184,17 @@ def _messages(name: str, messages: Any) -> list[Message]:
         return check_history(messages)
     except ConfigurationError as error:
         raise HookError(f"the hook {name} returned messages that are none: {error}") from error
+
+
+def _mark(name: str, run: Run, marker: Any) -> None:
+    """Write a note of a hook's into the stored transcript, under our key of one message."""
+    try:
+        position, key, value = marker["at"], str(marker["key"]), marker["value"]
+        message = run.messages[position]
+    except (TypeError, KeyError, IndexError) as error:
+        raise HookError(f"the hook {name} returned a marker for no message") from error
+    own = {**(message.get(PROVIDER_KEY) or {}), key: value}
+    run.messages[position] = {**message, PROVIDER_KEY: own}
 
 
 def _result(name: str, value: Any) -> ToolResult:
