@@ -154,6 +154,7 @@ def test_ctrl_c_ends_the_servers() -> None:
     assert eventually(lambda: not is_running(server) and not is_running(child))
 
 
+@pytest.mark.slow
 def test_the_end_of_the_program_ends_the_servers() -> None:
     """Also where nobody called close, and without a word on stderr."""
     program, server, child = run_program("", spawn=True)

@@ -40,7 +40,7 @@ def person() -> Person:
 @pytest.fixture(scope="module", params=["legacy", "modern"])
 def _source(request: pytest.FixtureRequest, person: Person) -> Iterator[McpSource]:
     with McpSource(
-        {"s": {**sdk(), "protocol": request.param, "timeouts": {"call": 2}}}, wait_for=person
+        {"s": {**sdk(), "protocol": request.param, "timeouts": {"call": 1}}}, wait_for=person
     ) as source:
         yield source
 
@@ -104,7 +104,7 @@ def test_a_person_may_take_longer_than_a_call(source: McpSource, person: Person)
     """The time of a call stands still while somebody is asked."""
 
     def think(request: Request) -> Answer:
-        time.sleep(2.6)
+        time.sleep(1.4)
         return Answer(request.id, data={"name": "Slow"})
 
     person.reply = think

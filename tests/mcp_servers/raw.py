@@ -194,11 +194,11 @@ def call(request: dict[str, Any]) -> None:
         case "url":
             page = {"mode": "url", "message": "Log in, please", "url": args["url"], "elicitationId": "e1"}
             done = os.path.exists(args["done"])
-            data = {"elicitations": [page]}
+            pages = {"elicitations": [page]}
             if done:
                 text(request_id, "logged in")
             else:
-                send(id=request_id, error={"code": -32042, "message": "authorization needed", "data": data})
+                send(id=request_id, error={"code": -32042, "message": "authorization needed", "data": pages})
         case "far":
             send(id=request_id, error={"code": -32603, "message": "the database is away"})
         case _:

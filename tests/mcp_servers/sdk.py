@@ -11,7 +11,14 @@ import anyio
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp_types import CallToolResult, ElicitRequest, ElicitRequestURLParams, InputRequiredResult, TextContent
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+    TextContent,
+)
 from pydantic import BaseModel
 
 server = MCPServer("sdk-server", log_level="ERROR")
@@ -85,7 +92,9 @@ async def sign_in(ctx: Context[Any, Any]) -> str | InputRequiredResult:
     if ctx.input_responses is None:
         question = ElicitRequest(params=ElicitRequestURLParams(message=message, url=url))
         return InputRequiredResult(input_requests={"login": question})
-    return f"sign in: {ctx.input_responses['login'].action}"
+    answer = ctx.input_responses["login"]
+    assert isinstance(answer, ElicitResult)
+    return f"sign in: {answer.action}"
 
 
 @server.tool()
@@ -118,11 +127,12 @@ def raw_result() -> CallToolResult:
 
 def main() -> None:
     """Serve."""
-    transport = sys.argv[1]
-    if transport == "stdio":
+    if sys.argv[1] == "stdio":
         server.run("stdio")
+    elif sys.argv[1] == "sse":
+        server.run("sse", host="127.0.0.1", port=int(sys.argv[2]))
     else:
-        server.run(transport, host="127.0.0.1", port=int(sys.argv[2]))
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
 
 
 main()
