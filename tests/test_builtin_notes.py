@@ -44,13 +44,15 @@ def test_question_suspends_with_all_that_an_interface_needs(box: Box) -> None:
 )
 def test_question_gives_the_answer_as_json(box: Box, data: Any, text: str) -> None:
     """When it runs again with an answer, the answer's data go to the model as compact JSON."""
-    result = box.call("question", Context(answer=Answer("x", data=data)), questions=[{"question": "Which?"}])
+    result = box.call(
+        "question", Context(answers=(Answer("x", data=data),)), questions=[{"question": "Which?"}]
+    )
     assert (result.output, result.is_error) == (text, False)
 
 
 def test_question_that_is_declined_is_an_error(box: Box) -> None:
     """A no reaches the model as one."""
-    ctx = Context(answer=Answer("x", ok=False, reason="not now"))
+    ctx = Context(answers=(Answer("x", ok=False, reason="not now"),))
     result = box.call("question", ctx, questions=[{"question": "Which?"}])
     assert (result.output, result.is_error) == ("question: not now", True)
 
