@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,8 @@ class Endpoint:
     ) -> list[Event]:
         """Return all events of a stream over these answers."""
         self.play(*answers)
-        return list((client or self.client(style)).stream("go", tools, **options))
+        with self._used(client, style) as chosen:
+            return list(chosen.stream("go", tools, **options))
 
     def result(self, style: str, *answers: Any, **options: Any) -> RunResult:
         """Return the result of a stream over these answers."""
@@ -196,7 +198,18 @@ class Endpoint:
     ) -> RunResult:
         """Return the result of a run over these answers."""
         self.play(*answers)
-        return (client or self.client(style)).run("go", tools, **options)
+        with self._used(client, style) as chosen:
+            return chosen.run("go", tools, **options)
+
+    @contextlib.contextmanager
+    def _used(self, client: Client | None, style: str) -> Iterator[Client]:
+        """Yield the client of the caller, or one for this once, so that not all connections stay open."""
+        if client is not None:
+            yield client
+            return
+        with self.client(style) as once:
+            yield once
+        self._clients.remove(once)
 
 
 def _answer(item: Any, delivery: dict[str, Any]) -> Any:
