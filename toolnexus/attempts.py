@@ -71,6 +71,10 @@ def _ask(run: Run) -> Reply:
             error.attempt = run.tries
             run.attempts.append(trial.record(error))
             run.scope.check()
+            if run.do_without_native_output(error):
+                run.current = None
+                run.outgoing = run.options.hooks.before_llm(run)
+                continue
             if trial.learn(error):
                 run.current = None  # it was asked wrongly: that was no failure of the endpoint's
                 continue

@@ -216,6 +216,7 @@ class Client:
         deps: Any = None,
         scope: CancelScope | None = None,
         durable: bool = False,
+        output: Any = None,
         **overrides: Any,
     ) -> RunResult:
         """
@@ -230,6 +231,8 @@ class Client:
             scope: What can cancel the run from another thread.
             durable: Whether to write down in the store what happens while it happens. The same call then
                 goes on after a crash: what has finished is not done again. One process at a time.
+            output: The type that the answer shall have: a dataclass, attrs class, TypedDict, pydantic
+                model, any other annotated type, or an object schema. ``result.output`` is of that type.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -241,6 +244,7 @@ class Client:
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = False
         _make_durable(run, storage, durable)
+        _ask_for(run, output)
         try:
             return self._drive(run, storage, threading.get_ident())
         except BaseException:
@@ -262,6 +266,7 @@ class Client:
         model_stream: bool = True,
         answers: str = "now",
         durable: bool = False,
+        output: Any = None,
         **overrides: Any,
     ) -> Stream:
         """
@@ -284,6 +289,7 @@ class Client:
             answers: When a suspended call must be answered with `Stream.answer`: "now", before the item
                 after its `Pending` is asked for, or the run ends as pending; "wait" keeps it open.
             durable: Whether the same call goes on after a crash, see `run`.
+            output: The type that the answer shall have, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -297,6 +303,7 @@ class Client:
         run.streaming = model_stream
         run.retry_after_output = retry_after_output
         _make_durable(run, storage, durable)
+        _ask_for(run, output)
         return self._stream(run, storage, channels, keep_events, answers)
 
     def _stream(
@@ -619,6 +626,13 @@ def create_client(base_url: str | None = None, **options: Any) -> Client:
         ConfigurationError: An option has a wrong type or value.
     """
     return Client(base_url, **options)
+
+
+def _ask_for(run: Run, output: Any) -> None:
+    if output is not None:
+        from toolnexus.output import make_output
+
+        run.ask_for(make_output(output))
 
 
 def _make_durable(run: Run, storage: Storage | None, durable: bool) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "MalformedEventError",
     "MissingExtraError",
     "NotFoundError",
+    "OutputError",
     "OverloadedError",
     "PermissionDeniedError",
     "QuotaError",
@@ -146,6 +147,12 @@ class StoreError(ToolnexusError):
 
 class StoreConflictError(StoreError):
     """Somebody else saved the conversation in between; nothing was overwritten."""
+
+
+class OutputError(ToolnexusError, ValueError):
+    """The model's answer does not fit the output that was asked for, after one repair."""
+
+    kind = "output"
 
 
 class InvalidAnswerError(ToolnexusError, ValueError):

@@ -7,6 +7,10 @@ It knows turns, tools and limits; no provider, no thread, no queue. `run()` driv
 
 from __future__ import annotations
 
+import json
+
+import attrs
+
 from toolnexus.attempts import call_model
 from toolnexus.chunks import Reply
 from toolnexus.errors import ToolnexusError
@@ -64,12 +68,29 @@ def _turns(run: Run) -> RunResult:
         if cut:
             _leave_out(run, reply)
             return run.result("incomplete", reply.finish_reason)
+        if run.output is not None and run.output.judge(run, reply):
+            return _with_text(run)
+        if _is_settled(run):
+            continue
         if reply.calls:
             if not _run_tools(run, reply):
                 return run.result("pending")
         elif reply.finish_reason != "pause":
             return run.result()
     return run.result("incomplete", "max_turns")
+
+
+def _is_settled(run: Run) -> bool:
+    """Tell whether the model has been told already that its answer does not fit."""
+    return run.output is not None and run.messages[-1]["role"] != "assistant"
+
+
+def _with_text(run: Run) -> RunResult:
+    """Return the result of a run with an output; one that came as a call has its JSON as text."""
+    result = run.result()
+    if run.output is not None and run.output.tool is not None and not result.text:
+        result = attrs.evolve(result, text=json.dumps(run.output.data, ensure_ascii=False))
+    return result
 
 
 def _next_reply(run: Run) -> Reply:

@@ -118,6 +118,8 @@ class RunResult(Value):
         status: "done", "pending" (a tool waits for a person) or "incomplete" (a limit was hit).
         limit: The limit that ended the run: "max_turns", "length", or None.
         pending: The requests that wait for an answer.
+        output: The answer as the type that was asked for with ``output=``, or None.
+        output_json: The same as plain JSON.
         refusal: The model's refusal, where it gave one.
         id: The conversation's id.
         attempts: Every try of every model call.
@@ -138,6 +140,8 @@ class RunResult(Value):
     status: Status = "done"
     limit: str | None = None
     pending: list[Any] = attrs.field(factory=list)
+    output: Any = None
+    output_json: Any = attrs.field(default=None, repr=False)
     refusal: str | None = None
     id: str | None = None
     attempts: list[AttemptRecord] = attrs.field(factory=list)
@@ -155,7 +159,8 @@ class RunResult(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
-        data = attrs.asdict(self)
+        data = attrs.asdict(attrs.evolve(self, output=self.output_json))
+        del data["output_json"]
         data["pending"] = [p.to_dict() if hasattr(p, "to_dict") else p for p in self.pending]
         data["tool_call_count"] = self.tool_call_count
         return data

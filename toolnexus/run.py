@@ -22,6 +22,7 @@ from toolnexus.workers import Workers
 if TYPE_CHECKING:
     from toolnexus.durable import Journal
     from toolnexus.gate import Gate
+    from toolnexus.output import Output
     from toolnexus.suspension import Answer
 
 __all__ = ["Run", "new_run_id"]
@@ -48,6 +49,7 @@ class Run:
         retry_after_output: Whether to try again although text was handed out.
         extra: More keys for the body of each request.
         answers: What to go on with, for a run that waited.
+        output: The answer that the run shall give.
         journal: Where a durable run writes down what it does.
         gate: Where answers come in while it runs.
         deps: The caller's own object for the tools.
@@ -66,6 +68,7 @@ class Run:
     answers: list[Answer] | None = None
     gate: Gate | None = None
     journal: Journal | None = None
+    output: Output | None = None
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)
@@ -102,6 +105,8 @@ class Run:
 
     def _declare(self) -> None:
         self.declarations = self.endpoint.dialect.tools(self.tools.all)
+        if self.output is not None:
+            self.output.declare(self)
         self.declared = None
 
     def next_endpoint(self, error: ToolnexusError) -> Endpoint | None:
@@ -110,6 +115,18 @@ class Run:
             return None
         position = self.endpoints.index(self.endpoint) + 1
         return self.endpoints[position] if position < len(self.endpoints) else None
+
+    def ask_for(self, output: Output) -> None:
+        """Have the run give an answer of this kind."""
+        self.output = output
+        self._declare()
+
+    def do_without_native_output(self, error: ToolnexusError) -> bool:
+        """Tell whether the endpoint refused its own mode for outputs, and ask with a tool from now on."""
+        if self.output is None or not self.output.refused(error):
+            return False
+        self._declare()
+        return True
 
     def refresh_tools(self) -> None:
         """Declare the tools anew where they have changed since the last turn."""
@@ -141,6 +158,8 @@ class Run:
             limit=limit,
             pending=list(self.pending),
             refusal=last.refusal if last else None,
+            output=self.output.value if self.output is not None else None,
+            output_json=self.output.data if self.output is not None else None,
             id=self.id,
             attempts=list(self.attempts),
             run_id=self.run_id,

@@ -8,7 +8,7 @@ from typing import Any
 from toolnexus.chunks import Chunk, mend_surrogates
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
-from toolnexus.tools.adapt import plain
+from toolnexus.tools.adapt import plain, strict
 from toolnexus.tools.base import Tool
 from toolnexus.wire.base import BARE, Decoder, ModelRequest
 from toolnexus.wire.names import nine_characters
@@ -53,6 +53,15 @@ class OpenAI:
             }
             for t in tools
         ]
+
+    def output_format(self, schema: dict[str, Any], name: str) -> dict[str, Any]:
+        """Return the keys of a body that ask for an answer of a schema."""
+        return {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": name, "schema": strict(schema), "strict": True},
+            }
+        }
 
     def choice(self, choice: Any) -> dict[str, Any]:
         """Return the keys of a body that say which tool the model must call."""

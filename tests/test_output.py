@@ -1,0 +1,197 @@
+"""Structured output: the answer as a type, by the endpoint's own mode or by a tool, with one repair."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import attrs
+import pytest
+from typing_extensions import NotRequired, TypedDict
+
+from toolnexus import Client, ConfigurationError, Error, OutputError, SqliteStore, Tool
+from toolnexus.testing import ModelServer
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Person:
+    name: str
+    age: int
+    colour: Colour = Colour.RED
+
+
+@attrs.frozen
+class Place:
+    city: str
+    sizes: tuple[int, ...] = ()
+
+
+class Movie(TypedDict):
+    title: str
+    year: NotRequired[int]
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
+    with ModelServer(style=request.param) as server:
+        yield server
+
+
+@pytest.fixture(params=["run", "stream"])
+def ask(request: pytest.FixtureRequest, server: ModelServer) -> Iterator[Any]:
+    client = Client(base_url=server.base_url, style=server.style, model="m", api_key="k")
+
+    def go(output: Any, tools: Any = None, **options: Any) -> Any:
+        if request.param == "run":
+            return client.run("go", tools, output=output, **options)
+        return client.stream("go", tools, output=output, **options).result()
+
+    yield go
+    client.close()
+
+
+def answer(server: ModelServer, data: dict[str, Any] | str) -> None:
+    """Let the model give an answer the way its dialect does."""
+    if server.style == "openai":
+        import json
+
+        server.say(data if isinstance(data, str) else json.dumps(data))
+    else:
+        server.call("final_answer", data)
+
+
+@pytest.mark.parametrize(
+    ("output", "data", "value"),
+    [
+        (Person, {"name": "Ada", "age": 36, "colour": "blue"}, Person("Ada", 36, Colour.BLUE)),
+        (Person, {"name": "Ada", "age": 36}, Person("Ada", 36)),
+        (Place, {"city": "Rome", "sizes": [1, 2]}, Place("Rome", (1, 2))),
+        (Movie, {"title": "M", "year": 1931}, {"title": "M", "year": 1931}),
+        (list[int], {"value": [1, 2]}, [1, 2]),
+        (Literal["yes", "no"], {"value": "yes"}, "yes"),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"a": 1}, {"a": 1}),
+    ],
+)
+def test_the_answer_has_the_type(server: ModelServer, ask: Any, output: Any, data: Any, value: Any) -> None:
+    """Dataclass, attrs, TypedDict, containers, literals and schemas come back as what they are."""
+    answer(server, data)
+    result = ask(output)
+    assert result.output == value and type(result.output) is type(value)
+    assert result.to_dict()["output"] == data
+    assert result.text and result.status == "done"
+
+
+def test_a_pydantic_model_is_one(server: ModelServer, ask: Any) -> None:
+    """pydantic models are built and validated by pydantic."""
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Box", width=(int, pydantic.Field(gt=0)))
+    answer(server, {"width": -1})
+    answer(server, {"width": 4})
+    assert ask(model).output == model(width=4)
+    assert "width" in str(server.requests[1].json["messages"][-1])
+
+
+def test_the_endpoint_is_asked_in_its_own_mode(server: ModelServer, ask: Any) -> None:
+    """OpenAI-style endpoints get response_format, Anthropic-style ones a tool that must be called."""
+    answer(server, {"name": "Ada", "age": 36})
+    ask(Person)
+    body = server.requests[0].json
+    if server.style == "openai":
+        schema = body["response_format"]["json_schema"]["schema"]
+        assert body["response_format"]["json_schema"]["strict"] is True
+        assert schema["additionalProperties"] is False and set(schema["required"]) == {
+            "name",
+            "age",
+            "colour",
+        }
+        assert "tools" not in body
+    else:
+        assert [t["name"] for t in body["tools"]] == ["final_answer"]
+        assert body["tool_choice"] == {"type": "any"}
+
+
+def test_there_is_one_repair_turn(server: ModelServer, ask: Any) -> None:
+    """The model is told what is wrong, once; then it is an error with the partial result."""
+    answer(server, {"name": "Ada", "age": "old"})
+    answer(server, {"name": "Ada", "age": 36})
+    result = ask(Person)
+    assert result.output == Person("Ada", 36) and result.turns == 2
+    assert "age" in str(server.requests[1].json["messages"][-1])
+    answer(server, {"name": "Ada"})
+    answer(server, {"name": 1})
+    with pytest.raises(OutputError, match="name") as caught:
+        ask(Person)
+    assert caught.value.partial is not None and caught.value.partial.turns == 2
+
+
+def test_tools_run_before_the_answer(server: ModelServer, ask: Any) -> None:
+    """Other tools work as ever; the answer ends the run; the transcript is balanced."""
+    server.call("look", {})
+    answer(server, {"name": "Ada", "age": 36})
+    result = ask(Person, [Tool("look", execute=lambda a, c: "Ada, 36")])
+    assert result.output == Person("Ada", 36)
+    asked = [c["id"] for m in result.messages for c in m.get("tool_calls") or ()]
+    answered = [m["tool_call_id"] for m in result.messages if m["role"] == "tool"]
+    assert asked == answered
+    assert [c.name for c in result.tool_calls] == ["look"]
+
+
+def test_an_endpoint_without_the_mode_gets_a_tool(ask: Any, server: ModelServer) -> None:
+    """A refusal of response_format is met with a tool, in the same run."""
+    if server.style != "openai":
+        pytest.skip("only OpenAI-style endpoints have the mode")
+    server.fail(status=400, message="response_format json_schema is not supported")
+    server.call("final_answer", {"name": "Ada", "age": 36})
+    assert ask(Person).output == Person("Ada", 36)
+    body = server.requests[1].json
+    assert "response_format" not in body and body["tool_choice"] == "required"
+
+
+def test_fences_and_plain_texts_are_understood(server: ModelServer, ask: Any) -> None:
+    """JSON in a fence counts, and so does JSON as text where a call was asked for."""
+    server.say('```json\n{"name": "Ada", "age": 36}\n```')
+    assert ask(Person).output == Person("Ada", 36)
+
+
+def test_a_cut_answer_is_no_output(server: ModelServer, ask: Any) -> None:
+    """An answer cut by length is incomplete, without an output and without a repair turn."""
+    if server.style == "openai":
+        server.say('{"name": "A', finish="length")
+    else:
+        server.call("final_answer", '{"name": "A', finish="length")
+    result = ask(Person)
+    assert (result.status, result.limit, result.output) == ("incomplete", "length", None)
+
+
+def test_syn_06_a_stream_ends_in_an_error_when_nothing_fits(server: ModelServer) -> None:
+    """Pieces are never validated, the whole is; a stream's Error carries what came."""
+    answer(server, {"age": 1})
+    answer(server, {"age": 1})
+    with Client(base_url=server.base_url, style=server.style, model="m", api_key="k") as client:
+        *_, last = client.stream("go", output=Person)
+    assert isinstance(last, Error) and last.error.kind == "output"
+
+
+def test_a_type_without_a_schema_is_told_at_once(server: ModelServer, ask: Any) -> None:
+    """What has no schema is an error before anything is sent."""
+    with pytest.raises(ConfigurationError, match="output"):
+        ask(lambda x: x)
+    assert server.requests == []
+
+
+def test_an_output_in_a_conversation(server: ModelServer, tmp_path: Any) -> None:
+    """With an id the transcript is saved and goes on."""
+    with SqliteStore(tmp_path / "c.db") as store:
+        options = {"base_url": server.base_url, "style": server.style, "model": "m", "api_key": "k"}
+        with Client(**options, store=store) as client:
+            answer(server, {"name": "Ada", "age": 36})
+            client.run("who?", id="c", output=Person)
+            server.say("you asked who")
+            assert client.run("what did I ask?", id="c").text == "you asked who"
