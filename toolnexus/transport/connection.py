@@ -36,7 +36,7 @@ from toolnexus.abandon import call_abandonable
 if TYPE_CHECKING:
     from toolnexus.cancel import CancelScope
 
-__all__ = ["CancellableAdapter", "Lease", "leasing"]
+__all__ = ["CancellableAdapter", "Lease", "duplicate", "leasing"]
 
 #: How long one wait for a connection lasts before the scope is looked at.
 _SLICE = 0.02
@@ -70,7 +70,7 @@ class Lease:
             connection.lease = self
             if connection.handle is None and connection.sock is not None:
                 # It was opened without us: by other code that uses the same session.
-                connection.handle = _duplicate(connection.sock)
+                connection.handle = duplicate(connection.sock)
             if connection.handle is not None:
                 self.scope.attach(connection.handle)
         self.connected(connection)
@@ -99,6 +99,14 @@ class Lease:
             self.release(connection)
         self.sock = None
 
+    def abort(self) -> None:
+        """Shut all connections and let them go: an exception may hold on to their sockets for long."""
+        for connection in self._taken:
+            if connection.handle is not None:
+                with contextlib.suppress(OSError):
+                    connection.handle.shutdown(socket.SHUT_RDWR)
+        self.end()
+
 
 class _Current(threading.local):
     lease: Lease | None = None
@@ -117,7 +125,7 @@ def leasing(lease: Lease) -> Any:
         _current.lease = before
 
 
-def _duplicate(sock: Any) -> socket.socket | None:
+def duplicate(sock: Any) -> socket.socket | None:
     """Return another socket for the same connection, TLS or not; None where there is no way."""
     with contextlib.suppress(OSError, AttributeError, ValueError):
         return socket.socket(fileno=os.dup(sock.fileno()))

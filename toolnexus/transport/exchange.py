@@ -15,7 +15,7 @@ from sseclient import Event as ServerEvent
 from sseclient import SSEClient
 
 from toolnexus.errors import IdleTimeoutError, LimitError, ToolnexusError
-from toolnexus.transport.connection import Lease
+from toolnexus.transport.connection import Lease, duplicate
 from toolnexus.transport.failures import BODY_ERRORS, Timeouts, in_body
 from toolnexus.transport.secret import Scrubber
 from toolnexus.transport.source import EventSource
@@ -56,7 +56,7 @@ class HTTPRequest:
 
 
 class _RawShutdown:
-    """Stands in for a socket where the session's adapter does not hand one over."""
+    """Stands in for a socket where none can be found."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -64,6 +64,9 @@ class _RawShutdown:
     def shutdown(self, how: int) -> None:
         with contextlib.suppress(Exception):
             self._raw.shutdown()
+
+    def close(self) -> None:
+        pass
 
 
 class Exchange:
@@ -96,10 +99,10 @@ class Exchange:
         self._end_by: float | None = None
         self._stand_in: Any = None
         self._sock = lease.sock
-        if self._sock is None:
-            self._stand_in = _RawShutdown(self._raw)
-            lease.scope.attach(self._stand_in)
+        if self._sock is None:  # the session's adapter is not ours
             self._sock = _socket_of(self._raw)
+            self._stand_in = duplicate(self._sock) or _RawShutdown(self._raw)
+            lease.scope.attach(self._stand_in)
         self._ready = _readiness(self._sock)
         waited = time.monotonic() - (lease.connected_at or time.monotonic())
         self._set_timeout(timeouts.response - waited)
@@ -185,9 +188,9 @@ class Exchange:
         if failure is not None:
             raise failure  # outside of the except block, or what it caught would be its context
         if not data:
-            self._ended = True
             # A socket that was shut by us looks like the end of a body that has no length.
             self._lease.scope.check()
+            self._ended = True
         elif not self._began:
             self._began = True
             self._set_timeout(self._timeouts.idle)
@@ -222,6 +225,7 @@ class Exchange:
             self._drain()
         if self._stand_in is not None:
             self._lease.scope.detach(self._stand_in)
+            self._stand_in.close()
         if not self._ended:
             with contextlib.suppress(Exception):
                 self._response.close()

@@ -89,14 +89,14 @@ class Transport:
                 response = self._send(request)
         except Exception as error:
             connected = lease.sock is not None or self._waited_for_answer(error, began)
-            lease.end()
+            lease.abort()
             failure = self._failed(error, request, scope, connected)
             if failure is error:
                 raise
             if not isinstance(failure, (RunCancelledError, RunTimeoutError)):
                 request.scrub.chain(failure, error)
         except BaseException:
-            lease.end()
+            lease.abort()
             raise
         else:
             return Exchange(response, lease, request, self.timeouts, self.limits)
