@@ -24,12 +24,14 @@ from toolnexus import (
     Custom,
     Done,
     Error,
+    Lifecycle,
     Message,
     RateLimitError,
     RunCancelledError,
     RunTimeoutError,
     StoreError,
     StreamThreadError,
+    Task,
     Text,
     Tool,
     ToolCall,
@@ -37,8 +39,10 @@ from toolnexus import (
     ToolFinished,
     ToolnexusError,
     ToolOutput,
+    Update,
     Usage,
     UsageReport,
+    Value,
 )
 from toolnexus.testing import ModelServer
 
@@ -563,3 +567,30 @@ def test_ctrl_c_cancels_and_leaves_at_once(server: ModelServer) -> None:
     out, _ = process.communicate(timeout=20)
     assert out.splitlines() == ["interrupted", "again", "[]"]
     server.wait_for_disconnect(timeout=5)
+
+
+def test_the_loop_shows_as_two_nodes(server: ModelServer, client: Client) -> None:
+    """F99 for the agent loop: tasks of "model" and "tools", updates and states, each when asked for."""
+    server.call("echo", {"text": "x"})
+    server.say("y")
+    channels = ["tasks", "updates", "values", "lifecycle"]
+    events = list(client.stream("go", [echo_tool()], channels=channels))
+    tasks = [(e.kind, e.node, e.step) for e in events if isinstance(e, Task)]
+    assert tasks == [
+        ("start", "model", 1), ("finish", "model", 1), ("start", "tools", 1), ("finish", "tools", 1),
+        ("start", "model", 2), ("finish", "model", 2),
+    ]  # fmt: skip
+    updates = [e.update for e in events if isinstance(e, Update)]
+    assert [list(u) for u in updates] == [["model"], ["tools"], ["model"]]
+    assert updates[1]["tools"]["messages"][0]["role"] == "tool"
+    assert [len(e.value["messages"]) for e in events if isinstance(e, Value)] == [2, 3, 4]
+    assert [e.status for e in events if isinstance(e, Lifecycle)] == ["started", "completed"]
+    assert isinstance(events[-1], Done)
+
+
+def test_a_failing_node_and_run_say_so(server: ModelServer, client: Client) -> None:
+    """The task of the failing node ends in "error", the run in "failed", the stream in Error."""
+    server.fail(status=400, message="no")
+    events = list(client.stream("go", channels=["tasks", "lifecycle"]))
+    assert [e.type for e in events] == ["lifecycle", "task", "task", "lifecycle", "error"]
+    assert events[2].kind == "error" and events[3].status == "failed"  # type: ignore[attr-defined]

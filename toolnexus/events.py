@@ -15,7 +15,7 @@ import attrs
 
 from toolnexus.results import Message as MessageDict
 from toolnexus.results import RunResult, Usage
-from toolnexus.values import Value
+from toolnexus.values import Value as _Base
 
 if TYPE_CHECKING:
     from toolnexus.errors import ToolnexusError
@@ -24,26 +24,33 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANNELS",
     "AttemptFailed",
+    "Checkpoint",
     "Custom",
+    "Debug",
     "Done",
     "Error",
     "Event",
+    "Heartbeat",
+    "Lifecycle",
     "Message",
     "Origin",
     "Pending",
+    "Task",
     "Text",
     "Thinking",
     "ToolCall",
     "ToolCallDelta",
     "ToolFinished",
     "ToolOutput",
+    "Update",
     "UsageReport",
+    "Value",
     "wanted",
 ]
 
 
 @attrs.frozen(eq=False, repr=False)
-class Origin(Value):
+class Origin(_Base):
     """
     Where events come from; the events of one attempt share it.
 
@@ -68,7 +75,7 @@ _NOWHERE = Origin()
 
 
 @attrs.frozen(eq=False, repr=False)
-class Event(Value):
+class Event(_Base):
     """The base of all events."""
 
     type: ClassVar[str] = ""
@@ -215,6 +222,89 @@ class Custom(Event):
 
 
 @attrs.frozen(eq=False, repr=False)
+class Update(Event):
+    """What a node has changed: ``{node: partial state}``. Asked for with the channel "updates"."""
+
+    type: ClassVar[str] = "update"
+    channel: ClassVar[str] = "updates"
+    update: dict[str, Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Value(Event):
+    """The whole state after a step. Asked for with the channel "values"."""
+
+    type: ClassVar[str] = "value"
+    channel: ClassVar[str] = "values"
+    value: dict[str, Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Task(Event):
+    """
+    A node begins or ends. Asked for with the channel "tasks".
+
+    Args:
+        kind: "start", "finish", "error", "timeout" or "interrupt".
+        task_id: The same for the start and the end of one task.
+        payload: What there is to say: the error, or the request of an interrupt.
+    """
+
+    type: ClassVar[str] = "task"
+    channel: ClassVar[str] = "tasks"
+    kind: str
+    task_id: str
+    payload: Any = None
+
+
+@attrs.frozen(eq=False, repr=False)
+class Checkpoint(Event):
+    """A state was saved. Asked for with the channel "checkpoints"."""
+
+    type: ClassVar[str] = "checkpoint"
+    channel: ClassVar[str] = "checkpoints"
+    id: str
+    values: dict[str, Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Lifecycle(Event):
+    """
+    A run, or a nested one, changes its state. Asked for with the channel "lifecycle".
+
+    Args:
+        status: "started", "completed", "failed", "interrupted" or "cancelled".
+        name: The name of the flow or agent.
+        trigger_call_id: The tool call or task that it runs for, or None.
+        error: What went wrong, as text, or None.
+    """
+
+    type: ClassVar[str] = "lifecycle"
+    channel: ClassVar[str] = "lifecycle"
+    status: str
+    name: str = ""
+    trigger_call_id: str | None = None
+    error: str | None = None
+
+
+@attrs.frozen(eq=False, repr=False)
+class Debug(Event):
+    """Something for whoever looks inside. Asked for with the channel "debug"."""
+
+    type: ClassVar[str] = "debug"
+    channel: ClassVar[str] = "debug"
+    payload: dict[str, Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Heartbeat(Event):
+    """Nothing has happened for a while. Asked for with an output's ``heartbeat`` option."""
+
+    type: ClassVar[str] = "heartbeat"
+    channel: ClassVar[str] = "debug"
+
+
+@attrs.frozen(eq=False, repr=False)
 class AttemptFailed(Event):
     """
     A try of a model call failed; the ``text`` that it gave is void.
@@ -329,12 +419,12 @@ CHANNELS: dict[str, tuple[type[Event], ...]] = {
     "messages": (Text, Thinking, ToolCallDelta, Message),
     "tools": (ToolCall, ToolOutput, ToolFinished),
     "custom": (Custom,),
-    "updates": (),
-    "values": (),
-    "tasks": (),
-    "checkpoints": (),
-    "lifecycle": (UsageReport, Pending, AttemptFailed, Done, Error),
-    "debug": (),
+    "updates": (Update,),
+    "values": (Value,),
+    "tasks": (Task,),
+    "checkpoints": (Checkpoint,),
+    "lifecycle": (Lifecycle, UsageReport, Pending, AttemptFailed, Done, Error),
+    "debug": (Debug, Heartbeat),
 }
 
 _ALWAYS = frozenset({UsageReport, Pending, AttemptFailed, Done, Error})

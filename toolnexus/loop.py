@@ -16,6 +16,7 @@ from toolnexus.chunks import Reply
 from toolnexus.errors import ToolnexusError
 from toolnexus.events import Message, UsageReport
 from toolnexus.execution import Outcome, record, run_calls
+from toolnexus.nodes import lifecycle, node
 from toolnexus.results import RunResult
 from toolnexus.run import Run
 from toolnexus.tools.base import ToolResult, suspends
@@ -36,15 +37,17 @@ def drive(run: Run) -> RunResult:
     Raises:
         ToolnexusError: It failed; ``partial`` holds what it had reached.
     """
+    outcome: list[RunResult] = []
     try:
-        result = _turns(run)
-        run.scope.check()
+        with lifecycle(run, outcome):
+            outcome.append(_turns(run))
+            run.scope.check()
     except ToolnexusError as error:
         error.partial = run.partial()
         raise
     finally:
         run.workers.close()
-    return result
+    return outcome[0]
 
 
 def report_usage(run: Run, result: RunResult) -> None:
@@ -62,7 +65,8 @@ def _turns(run: Run) -> RunResult:
     for _ in range(run.options.max_turns):
         run.scope.check()
         run.refresh_tools()
-        reply = _next_reply(run)
+        with node(run, "model"):
+            reply = _next_reply(run)
         cut = reply.finish_reason in _CUT and (bool(reply.calls) or reply.finish_reason == "length")
         run.reporter.send(Message, reply.message, not cut)
         if cut:
@@ -73,7 +77,9 @@ def _turns(run: Run) -> RunResult:
         if _is_settled(run):
             continue
         if reply.calls:
-            if not _run_tools(run, reply):
+            with node(run, "tools"):
+                finished = _run_tools(run, reply)
+            if not finished:
                 return run.result("pending")
         elif reply.finish_reason != "pause":
             return run.result()

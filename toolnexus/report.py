@@ -8,7 +8,7 @@ from typing import Protocol
 
 import attrs
 
-from toolnexus.events import Event, Origin
+from toolnexus.events import Event, Origin, Task, Update, Value
 
 __all__ = ["Outlet", "Reporter"]
 
@@ -50,6 +50,8 @@ class Reporter:
         namespace: tuple[str, ...] = (),
     ) -> None:
         self.wants = wants if outlet is not None else frozenset()
+        #: Whether anybody wants to know of the loop's nodes.
+        self.watches_nodes = not self.wants.isdisjoint({Task, Update, Value})
         self.outlet = outlet
         self.origin = Origin(run_id, namespace)
         self._seq = 0

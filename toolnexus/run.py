@@ -54,6 +54,7 @@ class Run:
         gate: Where answers come in while it runs.
         deps: The caller's own object for the tools.
         id: The conversation's id.
+        name: The agent's name, for reports.
     """
 
     options: Options
@@ -72,6 +73,7 @@ class Run:
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)
+    name: str = "agent"
     started: float = attrs.field(factory=time.monotonic)
     first_token: float | None = None
     usage: Usage = Usage()
