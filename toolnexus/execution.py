@@ -89,7 +89,14 @@ class _Turn:
 
     def _start(self, job: _Job) -> None:
         run = self.run
-        self.run.scope.check()
+        run.scope.check()
+        # Judged once more: a skill that was loaded a moment ago, in this turn, may not allow it.
+        denial = run.denial(job.tool.name)
+        if denial is not None:
+            run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
+            self.results[job.position] = ToolResult.error(denial)
+            report_finished(run, job.request, self.results[job.position])
+            return
         limit = job.tool.timeout if job.tool.timeout is not None else run.options.tool_timeout
         child = run.scope.child(limit)
         job.scope = child.__enter__()
@@ -170,6 +177,7 @@ class _Turn:
             if self.run.journal is not None:
                 self.run.journal.keep_result(self.run.turns, job.request, result)
         self.results[job.position] = result
+        self.run.loaded(job.tool, result)
         if not suspends(result):
             report_finished(self.run, job.request, result)
 
@@ -257,7 +265,7 @@ def _refused(run: Run, request: ToolRequest) -> ToolResult | None:
         return _unknown(run, request)
     if request.args is None:
         return ToolResult.error(f"{request.name}: {request.error}")
-    denial = run.tools.denial(run.messages, request.name)
+    denial = run.denial(request.name)
     return ToolResult.error(denial) if denial else None
 
 

@@ -20,6 +20,7 @@ from toolnexus.toolset import ToolSet
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
+    from toolnexus.tools.base import Tool, ToolResult
     from toolnexus.durable import Journal
     from toolnexus.gate import Gate
     from toolnexus.output import Output
@@ -83,6 +84,8 @@ class Run:
     last: Reply | None = None
     current: ReplyBuilder | None = None
     pending: list[Any] = attrs.field(factory=list)
+    #: The skills that the model has loaded. Kept here, since a transcript may be compacted.
+    skills: set[str] | None = None
     endpoint: Endpoint = attrs.field(init=False)
     #: How many times the model was asked in this turn.
     tries: int = 0
@@ -129,6 +132,18 @@ class Run:
             return False
         self._declare()
         return True
+
+    def denial(self, name: str) -> str | None:
+        """Return why a tool may not run now, or None: a loaded skill may restrict the tools."""
+        if self.skills is None:
+            self.skills = self.tools.active_skills(self.messages)
+        return self.tools.denial(self.skills, name)
+
+    def loaded(self, tool: Tool, result: ToolResult) -> None:
+        """Take notice of a skill that was loaded."""
+        name = result.metadata.get("name")
+        if tool.source == "skill" and not result.is_error and isinstance(name, str):
+            self.skills = {*(self.skills or ()), name}
 
     def refresh_tools(self) -> None:
         """Declare the tools anew where they have changed since the last turn."""

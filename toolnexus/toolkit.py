@@ -124,19 +124,23 @@ class Toolkit:
         self._table()
         return self._revision
 
-    def denial(self, messages: Iterable[Message], name: str) -> str | None:
+    def active_skills(self, messages: Iterable[Message]) -> set[str]:
+        """Return the names of the skills that the model has loaded in a transcript."""
+        return set() if self._skills is None else set(self._skills.active_in(messages))
+
+    def denial(self, active: Iterable[str], name: str) -> str | None:
         """
         Return why a tool may not run now, or None.
 
         A skill that the model has loaded may restrict the tools of the run.
 
         Args:
-            messages: The transcript so far.
+            active: The skills that were loaded.
             name: The tool's name.
         """
         if self._skills is None:
             return None
-        reason: str | None = self._skills.denial(self._skills.active_in(messages), name)
+        reason: str | None = self._skills.denial(set(active), name)
         return reason
 
     def register(self, *tools: Any) -> Toolkit:

@@ -52,10 +52,15 @@ class ToolSet:
         self._tools = self._table()
         return True
 
-    def denial(self, messages: list[Message], name: str) -> str | None:
+    def active_skills(self, messages: list[Message]) -> set[str]:
+        """Return the skills that the model has loaded in a transcript; each may restrict the tools."""
+        active = getattr(self.source, "active_skills", None)
+        return active(messages) if callable(active) else set()
+
+    def denial(self, active: set[str], name: str) -> str | None:
         """Return why the toolkit does not let a tool run now, or None."""
         denial = getattr(self.source, "denial", None)
-        return denial(messages, name) if callable(denial) else None
+        return denial(active, name) if callable(denial) else None
 
     def __len__(self) -> int:
         return len(self._tools)
