@@ -1,0 +1,1 @@
+"""Working on streams: views, redaction, merging, recording, outputs."""
