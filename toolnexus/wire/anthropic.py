@@ -121,7 +121,6 @@ class AnthropicDecoder(Decoder):
             chunks += self._block_start(index, block)
             chunks += self._block_stop(index)
         self._stop_reason(message.get("stop_reason"))
-        self.builder.seen = self.builder.seen or "content" in message
         return chunks
 
     def _block_start(self, index: Any, block: dict[str, Any]) -> list[Chunk]:
