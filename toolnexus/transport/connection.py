@@ -101,11 +101,14 @@ class Lease:
 
     def abort(self) -> None:
         """Shut all connections and let them go: an exception may hold on to their sockets for long."""
-        for connection in self._taken:
+        taken = list(self._taken)
+        for connection in taken:
             if connection.handle is not None:
                 with contextlib.suppress(OSError):
                     connection.handle.shutdown(socket.SHUT_RDWR)
         self.end()
+        for connection in taken:
+            connection.close()
 
 
 class _Current(threading.local):
