@@ -30,7 +30,7 @@ def estimate_tokens(messages: list[Message]) -> int:
     Return a rough count of the tokens of messages: a quarter of the characters of their JSON.
 
     >>> estimate_tokens([{"role": "user", "content": "Hi"}])
-    9
+    8
     """
     return sum(-(-len(json.dumps(m, ensure_ascii=False, separators=(",", ":"))) // 4) for m in messages)
 
