@@ -162,6 +162,7 @@ class _Turn:
             reporter.flush()
 
     def _time_out(self) -> None:
+        self.run.scope.check()  # the end of the run's own time is no tool's time limit
         for job in list(self.running.values()):
             scope = job.scope
             if scope is not None and scope.deadline is not None and time.monotonic() >= scope.deadline:
