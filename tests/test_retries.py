@@ -443,6 +443,20 @@ def test_the_backoff_grows_and_varies() -> None:
         assert min(delays) < most * 0.2
 
 
+def test_each_wait_is_longer_than_the_one_before() -> None:
+    """Jitter does not make waits shrink; at the cap, where they cannot grow, they vary again."""
+    policy = RetryPolicy(retries=20, base=0.5, cap=8.0)
+    error = APIConnectionError("x")
+    for _ in range(100):
+        waited = 0.0
+        for attempt in range(1, 6):
+            delay = policy.delay(error, attempt, None, waited) or 0.0
+            assert delay > waited * 1.2
+            waited = delay
+    delays = [policy.delay(error, 10, None, 7.9) or 0.0 for _ in range(100)]
+    assert max(delays) - min(delays) > 2
+
+
 # -- who decides -----------------------------------------------------------------------------
 
 

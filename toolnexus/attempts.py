@@ -60,6 +60,7 @@ def call_model(run: Run) -> Reply:
 def _ask(run: Run) -> Reply:
     """Ask one endpoint, trying again as the policy says."""
     failures = 0
+    waited = 0.0
     while True:
         run.tries += 1
         trial = Trial(run, run.tries) if run.endpoint.generate is None else _local(run)
@@ -79,7 +80,7 @@ def _ask(run: Run) -> Reply:
                 run.current = None  # it was asked wrongly: that was no failure of the endpoint's
                 continue
             failures += 1
-            _wait_or_raise(trial, error, failures)
+            waited = _wait_or_raise(trial, error, failures, waited)
             continue
         run.attempts.append(trial.record(None, reply))
         return reply
@@ -91,13 +92,13 @@ def _local(run: Run) -> Trial:
     return LocalTrial(run, run.tries)
 
 
-def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int) -> None:
-    """Wait before the next try, or raise where there is none."""
+def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int, waited: float) -> float:
+    """Wait before the next try and return for how long, or raise where there is none."""
     run = trial.run
     may_go_on = not trial.handed_out or run.retry_after_output
     try:
         policy = run.endpoint.options.retry
-        delay = policy.delay(error, failures, run.scope.remaining()) if may_go_on else None
+        delay = policy.delay(error, failures, run.scope.remaining(), waited) if may_go_on else None
     except Exception as raised:
         raise HookError(f"on_error raised {type(raised).__name__}: {raised}") from raised
     goes_on = delay is not None or (may_go_on and run.next_endpoint(error) is not None)
@@ -110,3 +111,4 @@ def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int) -> None:
     run.current = None
     run.reporter.flush()
     run.scope.sleep(delay)
+    return delay

@@ -13,6 +13,10 @@ from toolnexus.errors import APIError, ToolnexusError
 __all__ = ["ErrorInfo", "OnError", "RetryPolicy"]
 
 
+#: By what a wait is longer than the one before, at least.
+_GROWTH = 1.25
+
+
 @attrs.frozen(eq=False)
 class ErrorInfo:
     """
@@ -39,7 +43,7 @@ OnError = Callable[[ErrorInfo], Literal["retry", "fail"]]
 @attrs.frozen(eq=False)
 class RetryPolicy:
     """
-    Exponential backoff with full jitter.
+    Exponential backoff with full jitter; each wait is longer than the one before, up to the cap.
 
     Args:
         retries: How many tries there are after the first one.
@@ -55,7 +59,9 @@ class RetryPolicy:
     max_retry_after: float = 120.0
     on_error: OnError | None = None
 
-    def delay(self, error: ToolnexusError, attempt: int, remaining: float | None) -> float | None:
+    def delay(
+        self, error: ToolnexusError, attempt: int, remaining: float | None, waited: float = 0.0
+    ) -> float | None:
         """
         Return the seconds to wait before the next try, or None where there is none.
 
@@ -63,6 +69,7 @@ class RetryPolicy:
             error: What went wrong.
             attempt: The try that failed, from 1.
             remaining: Seconds that the run has left, or None.
+            waited: Seconds that the wait before this try lasted.
         """
         left = self.retries - (attempt - 1)
         if left <= 0 or not self._wanted(error, attempt, left):
@@ -70,15 +77,17 @@ class RetryPolicy:
         asked = error.retry_after if isinstance(error, APIError) else None
         if asked is not None and asked > self.max_retry_after:
             return None
-        # The factor is capped, so that many retries do not make a number too large to be one.
-        seconds = (
-            asked
-            if asked is not None
-            else random.uniform(0, min(self.cap, self.base * 2 ** min(attempt - 1, 30)))
-        )
+        seconds = asked if asked is not None else self._backoff(attempt, waited)
         if remaining is not None and seconds >= remaining:
             return None
         return seconds
+
+    def _backoff(self, attempt: int, waited: float) -> float:
+        # The factor is capped, so that many retries do not make a number too large to be one.
+        most = min(self.cap, self.base * 2 ** min(attempt - 1, 30))
+        # Jitter alone would make every fourth pair of waits shrink, and the server no time to recover.
+        least = waited * _GROWTH
+        return random.uniform(least if least < most else 0.0, most)
 
     def _wanted(self, error: ToolnexusError, attempt: int, left: int) -> bool:
         if self.on_error is None:
