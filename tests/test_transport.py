@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import os
 import socket
 import threading
 import time
@@ -373,33 +372,6 @@ def test_net_16_many_hosts_over_one_session() -> None:
             server.close()
 
 
-def test_net_15_a_forked_child_has_connections_of_its_own(server: ModelServer) -> None:
-    """After a call and a fork both processes stream, each over its own connection."""
-    server.on_request(lambda request: reply([request.json["messages"][0]["content"]]))
-    client = client_of(server, retries=0)
-    assert answered(client) == "hi"
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        ok = False
-        try:
-            ok = all(client.stream(f"child-{n}").result().text == f"child-{n}" for n in range(5))
-        finally:
-            os.write(write, b"y" if ok else b"n")
-            os._exit(0)
-    mine = [client.stream(f"parent-{n}").result().text for n in range(5)]
-    os.waitpid(child, 0)
-    assert mine == [f"parent-{n}" for n in range(5)]
-    assert os.read(read, 1) == b"y"
-    os.close(read)
-    os.close(write)
-    by_process = {
-        word: {r.connection for r in server.requests if r.json["messages"][0]["content"].startswith(word)}
-        for word in ("parent", "child")
-    }
-    assert not by_process["parent"] & by_process["child"]
-
-
 # -- cuts and framings -----------------------------------------------------------------------
 
 CUTS: dict[str, list[bytes | float | str]] = {
@@ -465,12 +437,19 @@ def test_net_17_gaps_are_kept_through_every_entry_point(server: ModelServer) -> 
     def spread(moments: list[float]) -> float:
         return min(b - a for a, b in itertools.pairwise(moments))
 
+    class Stopwatch:
+        moments: list[float]
+
+        def __call__(self, text: str) -> None:
+            self.moments.append(time.monotonic())
+
+    stopwatch = Stopwatch()
     with client_of(server) as client:
         for way in ("stream", "text_deltas", "ask", "chunks"):
             server.say(["a", "b", "c"], delay=0.1)
-            moments: list[float] = []
+            moments = stopwatch.moments = []
             if way == "ask":
-                client.ask("hi", on_text=lambda text, to=moments: to.append(time.monotonic()))
+                client.ask("hi", on_text=stopwatch)
             elif way == "text_deltas":
                 for _ in client.stream("hi").text_deltas():
                     moments.append(time.monotonic())
