@@ -84,6 +84,11 @@ class Gate:
             self._answers[answer.id] = answer
         self._news.set()
 
+    def waiting_for(self, request_id: str) -> Request | None:
+        """Return a request that still waits, by its id."""
+        with self._lock:
+            return None if request_id in self._answers else self._requests.get(request_id)
+
     def moved_on(self, request_id: str) -> None:
         """The consumer asks for the item after this request: after the last one that decides."""
         with self._lock:

@@ -24,6 +24,7 @@ from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
+    from toolnexus.compose.web import EventStreamBody
     from toolnexus.gate import Gate
     from toolnexus.suspension import Answer, Request
 
@@ -98,6 +99,10 @@ class _Channel:
             with contextlib.suppress(RuntimeError):
                 self._room.release()
         return events
+
+
+class _NothingCameError(Exception):
+    """Nothing came within the time that the consumer had."""
 
 
 class Pump:
@@ -207,18 +212,27 @@ class Pump:
 
     # -- in the consumer's thread ------------------------------------------------------------
 
-    def take(self) -> list[Event] | None:
-        """Return the next events, or None when the scope has ended and the pump is silent."""
+    def take(self, patience: float | None = None) -> list[Event] | None:
+        """
+        Return the next events, or None when the scope has ended and the pump is silent.
+
+        Raises:
+            _NothingCameError: The patience is over.
+        """
         ended_at: float | None = None
+        until = None if patience is None else time.monotonic() + patience
         while True:
+            left = _LOOK if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
             try:
-                events = self._channel.take(POLL if ended_at is not None else _LOOK)
+                events = self._channel.take(POLL if ended_at is not None else left)
             except queue.Empty:
                 events = []
             if events:
                 return events
             self._check_pump()
             if not self.scope.cancelled or self.committing:
+                if until is not None and time.monotonic() >= until:
+                    raise _NothingCameError
                 continue
             if ended_at is None:
                 ended_at = time.monotonic()
@@ -274,6 +288,7 @@ class Stream:
         self._pump = pump
         self._gate = gate
         self._asked: str | None = None
+        self._patience: float | None = None
         self._batch: Iterator[Event] = iter(())
         self._owner: int | None = None
         self._text: list[str] = []
@@ -330,6 +345,45 @@ class Stream:
             self.events.append(event)
         return event
 
+    def next_within(self, seconds: float | None) -> Event | None:
+        """
+        Return the next event, or None when none comes within the time.
+
+        Args:
+            seconds: How long to wait; None for as long as it takes.
+
+        Raises:
+            StopIteration: The stream is over.
+        """
+        self._patience = seconds
+        try:
+            return next(self)
+        except _NothingCameError:
+            return None
+        finally:
+            self._patience = None
+
+    def hand_over(self) -> None:
+        """Let another thread go on with the iteration."""
+        self._owner = None
+        self._pump.consumer = None
+
+    def sse(self, *, heartbeat: float | None = 15.0, resume_grace: float = 0.0) -> EventStreamBody:
+        """
+        Return the stream as the body of a ``text/event-stream`` response, for any WSGI server.
+
+        Args:
+            heartbeat: Seconds of silence after which a comment is sent; None for none.
+            resume_grace: Seconds for which the run goes on when the client has gone away, so that it can
+                come back with its ``Last-Event-ID`` to `toolnexus.compose.continue_sse`.
+
+        Returns:
+            An iterator of bytes; its ``close()``, which the server calls, cancels the run.
+        """
+        from toolnexus.compose.web import sse
+
+        return sse(self, heartbeat=heartbeat, resume_grace=resume_grace)
+
     def _refill(self) -> Event:
         """Wait for the next events and return the first."""
         if self._terminal is not None:
@@ -341,7 +395,9 @@ class Stream:
         if not self._closed:
             self.start()
         try:
-            batch = None if self._closed else self._pump.take()
+            batch = None if self._closed else self._pump.take(self._patience)
+        except _NothingCameError:
+            raise
         except BaseException:
             self.close()
             raise
@@ -410,6 +466,10 @@ class Stream:
             raise StreamConsumedError("this stream takes no answers")
         answer = request if isinstance(request, Answer) else Answer(request.id, ok, data, reason)
         self._gate.answer(answer)
+
+    def waiting_for(self, request_id: str) -> Request | None:
+        """Return the request of that id if the run still waits for its answer."""
+        return self._gate.waiting_for(request_id) if self._gate is not None else None
 
     def cancel(self, reason: str | None = None) -> None:
         """

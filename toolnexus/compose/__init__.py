@@ -1,1 +1,40 @@
 """Working on streams: views, redaction, merging, recording, outputs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolnexus.compose.background import Background, run_in_background
+    from toolnexus.compose.plain import event_to_dict
+    from toolnexus.compose.web import EventStreamBody, continue_sse, sse
+
+_LATER = {
+    "Background": "background",
+    "EventStreamBody": "web",
+    "continue_sse": "web",
+    "event_to_dict": "plain",
+    "run_in_background": "background",
+    "sse": "web",
+}
+
+__all__ = [
+    "Background",
+    "EventStreamBody",
+    "continue_sse",
+    "event_to_dict",
+    "run_in_background",
+    "sse",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

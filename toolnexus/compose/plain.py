@@ -1,0 +1,80 @@
+"""Events as plain JSON, for whatever carries them further."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+
+from toolnexus.errors import APIError, ToolnexusError
+from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, UsageReport
+
+__all__ = ["error_to_dict", "event_to_dict"]
+
+_ORIGIN = ("origin", "seq", "timestamp")
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """
+    Return an event as plain JSON: its type, its own fields, and where it comes from.
+
+    >>> from toolnexus import Text
+    >>> data = event_to_dict(Text("Hel"))
+    >>> data["type"], data["delta"], data["namespace"]
+    ('text', 'Hel', [])
+    """
+    return {
+        "type": event.type,
+        **_fields(event),
+        "run_id": event.run_id,
+        "namespace": list(event.namespace),
+        "node": event.node,
+        "step": event.step,
+        "message_id": event.message_id,
+        "attempt": event.attempt,
+        "seq": event.seq,
+        "timestamp": event.timestamp,
+    }
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    if isinstance(event, Done):
+        return {"result": _plain(event.result.to_dict())}
+    if isinstance(event, Error):
+        partial = event.partial
+        return {
+            "error": error_to_dict(event.error),
+            "partial": None if partial is None else _plain(partial.to_dict()),
+        }
+    if isinstance(event, AttemptFailed):
+        error = error_to_dict(event.error)
+        return {"number": event.number, "error": error, "will_retry": event.will_retry, "text": event.text}
+    if isinstance(event, Pending):
+        return {"request": _plain(event.request.to_dict())}
+    if isinstance(event, UsageReport):
+        return {"usage": event.usage.to_dict()}
+    names = [field.name for field in attrs.fields(type(event)) if field.name not in _ORIGIN]
+    return {name: _plain(getattr(event, name)) for name in names}
+
+
+def error_to_dict(error: ToolnexusError) -> dict[str, Any]:
+    """Return what a person needs of an error, without what the provider sent as a whole."""
+    data: dict[str, Any] = {
+        "class": type(error).__name__,
+        "kind": error.kind,
+        "message": error.message,
+        "retryable": error.retryable,
+        "attempt": error.attempt,
+    }
+    if isinstance(error, APIError):
+        for name in ("status", "type", "code", "param", "request_id", "retry_after"):
+            data[name] = getattr(error, name)
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as plain JSON; what has no JSON form becomes text."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    return json.loads(json.dumps(value, default=str))
