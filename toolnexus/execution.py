@@ -17,6 +17,7 @@ import attrs
 
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.chunks import ToolRequest
+from toolnexus.errors import ConfigurationError
 from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
@@ -24,6 +25,7 @@ from toolnexus.run import Run
 from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult, suspends
 
 if TYPE_CHECKING:
+    from toolnexus.content import Part
     from toolnexus.suspension import Answer
 
 __all__ = ["Outcome", "record", "run_calls", "run_one"]
@@ -285,8 +287,16 @@ def record(run: Run, outcome: Outcome) -> None:
     content: Any = result.output
     if result.content:
         content = [{"type": "text", "text": result.output}] if result.output else []
-        content += [part.to_part() for part in result.content]
+        content += [_to_part(part) for part in result.content]
     message: Message = {"role": "tool", "tool_call_id": request.id, "content": content}
     if result.is_error:
         message[PROVIDER_KEY] = {"is_error": True}
     run.messages.append(message)
+
+
+def _to_part(part: Part) -> dict[str, Any]:
+    """Return a part for the transcript; of one that cannot be read the model is told so."""
+    try:
+        return part.to_part()
+    except ConfigurationError as error:
+        return {"type": "text", "text": f"[{error.message}]"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -110,8 +111,7 @@ def is_local(host: str) -> bool:
     if (
         host == "localhost"
         or host.endswith((".localhost", ".local", ".internal"))
-        or "." not in host
-        and ":" not in host
+        or ("." not in host and ":" not in host)
     ):
         return True
     try:
@@ -174,18 +174,26 @@ def _url(value: Any, style: str) -> tuple[str, bool]:
     return url, from_env
 
 
+def _mapping(name: str, value: Any) -> dict[Any, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be a mapping, not {type(value).__name__}")
+    return dict(value or {})
+
+
 def _headers(value: Any) -> dict[str, Secret]:
     headers: dict[str, Secret] = {}
-    for name, text in dict(value or {}).items():
+    for name, text in _mapping("headers", value).items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ConfigurationError(f"headers must map texts to texts; {name!r} does not")
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise ConfigurationError(f"{name!r} is no name of a header")
         _check_header(f"header {name!r}", text)
         headers[name] = Secret(text)
     return headers
 
 
 def _params(value: Any) -> dict[str, Any]:
-    params = dict(value or {})
+    params = _mapping("request_params", value)
     for key in _RESERVED:
         if key in params:
             raise ConfigurationError(f"request_params may not hold {key!r}; use body_transform to change it")
