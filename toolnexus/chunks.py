@@ -149,11 +149,11 @@ _WORDS: dict[FinishReason, str] = {
     "length": "length max_tokens max_output_tokens model_context_window_exceeded incomplete",
     "tool_calls": "tool_calls function_call tool_use",
     "content_filter": "content_filter safety recitation blocklist prohibited_content spii image_safety "
-    "language sensitive refusal",
+    "image_prohibited_content image_recitation model_armor language sensitive refusal",
     "pause": "pause_turn",
-    "error": "error malformed_function_call unexpected_tool_call failed network_error "
-    "insufficient_system_resource",
-    "unknown": "other finish_reason_unspecified unknown",
+    "error": "error malformed_function_call malformed_response unexpected_tool_call too_many_tool_calls "
+    "missing_thought_signature failed cancelled network_error insufficient_system_resource",
+    "unknown": "other image_other no_image finish_reason_unspecified unknown",
 }
 _FINISH = {word: reason for reason, words in _WORDS.items() for word in words.split()}
 
@@ -167,7 +167,9 @@ def finish_reason(raw: str | None) -> FinishReason | None:
     """
     if raw is None:
         return None
-    return _FINISH.get(raw.lower(), "stop")
+    raw = raw.lower()
+    # Gemini's word for a prompt that it does not answer has the reason behind it.
+    return "content_filter" if raw.startswith("blockreason:") else _FINISH.get(raw, "stop")
 
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"

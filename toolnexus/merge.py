@@ -237,6 +237,11 @@ class ReplyBuilder:
                 chunks += take("\ufffd")
         return chunks
 
+    def correct(self, text: str) -> None:
+        """Put the text that the provider says in the end in the place of the pieces."""
+        self._text = [mend_surrogates(text)] if text else []
+        self._held["text"] = ""
+
     def joined_text(self) -> str:
         """Return the text so far."""
         return "".join(self._text)

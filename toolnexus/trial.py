@@ -27,7 +27,7 @@ from toolnexus.results import AttemptRecord, Usage
 from toolnexus.run import Run
 from toolnexus.transport.http import Exchange, HTTPRequest
 from toolnexus.transport.secret import Scrubber
-from toolnexus.wire import Decoder, ModelRequest
+from toolnexus.wire import Decoder, Dialect, ModelRequest
 from toolnexus.wire.errors import provider_error
 from toolnexus.wire.quirks import learn
 from toolnexus.wire.transcript import prepare
@@ -125,8 +125,9 @@ class Trial:
             quirks=copy.copy(self.endpoint.quirks),  # another run may learn meanwhile
             echo_reasoning=options.echo_reasoning,
         )
-        body = _transformed(options, {**self.endpoint.dialect.body(self.request), **run.extra})
-        url = self.endpoint.dialect.endpoint(options.base_url)
+        dialect = self.endpoint.dialect
+        body = _transformed(options, dialect, {**dialect.body(self.request), **run.extra})
+        url = dialect.endpoint(options.base_url, self.request)
         headers = self._headers()
         data = _dumped(body, run)
         if options.log_content:
@@ -177,8 +178,8 @@ class Trial:
                 failure.__cause__ = failure.__cause__ or error
                 break
             self._hand_on(chunks)
-            if decoder.finished and not trailer:
-                trailer = True
+            if decoder.finished and (chunks or not trailer):
+                trailer = True  # what still comes of the answer moves the end
                 exchange.expect_end(_TRAILER_SECONDS)
         source = exchange.source
         self._hand_on(
@@ -243,15 +244,16 @@ def _hide_secrets(error: APIError, scrub: Scrubber) -> None:
     error.args = (error.message,)
 
 
-def _transformed(options: Options, body: dict[str, Any]) -> dict[str, Any]:
+def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     """Apply the user's changes to a body: a parameter of None takes the key out."""
     for key, value in options.request_params.items():
         if value is None:
             body.pop(key, None)
         else:
             body[key] = value
+    body = dialect.native(body)
     if not body.get("tools"):
-        for key in ("tools", "tool_choice", "parallel_tool_calls"):
+        for key in ("tools", "tool_choice", "parallel_tool_calls", "toolConfig"):
             body.pop(key, None)  # a choice among no tools is refused
     if options.body_transform is not None:
         try:

@@ -30,7 +30,7 @@ class Anthropic:
 
     name = "anthropic"
 
-    def endpoint(self, base_url: str) -> str:
+    def endpoint(self, base_url: str, request: ModelRequest) -> str:
         """Return the URL of a model call; ``/v1`` stands in it once."""
         return join(base_url, "/messages", version="/v1")
 
@@ -66,6 +66,10 @@ class Anthropic:
             body["tools"] = loosened(request.tools) if request.quirks.plain_schemas else request.tools
         if request.stream:
             body["stream"] = True
+        return body
+
+    def native(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a body as it is: the parameters have the names that the endpoint takes."""
         return body
 
     def decoder(self, *, skip_bad_events: bool = False) -> AnthropicDecoder:

@@ -62,7 +62,7 @@ class Dialect(Protocol):
 
     name: str
 
-    def endpoint(self, base_url: str) -> str:
+    def endpoint(self, base_url: str, request: ModelRequest) -> str:
         """Return the URL of a model call."""
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -76,6 +76,9 @@ class Dialect(Protocol):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the body of a model call."""
+
+    def native(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a body with the parameters that have OpenAI's names, such as ``max_tokens``, in its own."""
 
     def decoder(self, *, skip_bad_events: bool = False) -> Decoder:
         """Return what reads one answer."""

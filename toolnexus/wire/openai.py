@@ -32,7 +32,7 @@ class OpenAI:
 
     name = "openai"
 
-    def endpoint(self, base_url: str) -> str:
+    def endpoint(self, base_url: str, request: ModelRequest) -> str:
         """Return the URL of a model call."""
         return join(base_url, "/chat/completions")
 
@@ -81,6 +81,10 @@ class OpenAI:
             body["stream"] = True
             if request.quirks.stream_options:
                 body["stream_options"] = {"include_usage": True}
+        return body
+
+    def native(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a body as it is: the parameters have the names that the endpoint takes."""
         return body
 
     def decoder(self, *, skip_bad_events: bool = False) -> OpenAIDecoder:

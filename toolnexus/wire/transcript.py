@@ -166,7 +166,18 @@ def _is_empty(message: Message) -> bool:
     return not message.get("refusal") and not _has_blocks(message)
 
 
+#: Where each dialect keeps an answer as it came, and what in it does not count without a text or call.
+_KEPT = {
+    "anthropic": ("blocks", ("text", "thinking", "redacted_thinking")),
+    "responses": ("items", ("message", "reasoning")),
+}
+
+
 def _has_blocks(message: Message) -> bool:
     """Tell whether a message of the model has something to send back beside its text."""
-    blocks = ((message.get("toolnexus") or {}).get("anthropic") or {}).get("blocks", ())
-    return any(block.get("type") not in ("text", "thinking", "redacted_thinking") for block in blocks)
+    own = message.get("toolnexus") or {}
+    for dialect, (key, light) in _KEPT.items():
+        if any(block.get("type") not in light for block in (own.get(dialect) or {}).get(key, ())):
+            return True
+    parts = (own.get("gemini") or {}).get("parts", ())
+    return any(set(part) - {"text", "thought", "thoughtSignature"} for part in parts)
