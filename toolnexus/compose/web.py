@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,18 @@ class _Hold:
         self.number = 0
         self.over = False
         self.timer: threading.Timer | None = None
+        self.until = 0.0
 
     def wait(self) -> None:
-        """Keep the run for the grace, then cancel it."""
+        """Keep the run for the grace, then cancel it; one that is over is only remembered."""
+        self.until = time.monotonic() + self.grace
         with _lock:
+            for run_id in [r for r, hold in _waiting.items() if hold.until < time.monotonic()]:
+                del _waiting[run_id]
             _waiting[self.stream.run_id] = self
         self.stream.hand_over()
+        if self.over:
+            return
         self.timer = threading.Timer(self.grace, self._give_up)
         self.timer.name = f"toolnexus-grace-{self.stream.run_id}"
         self.timer.daemon = True
@@ -144,7 +151,7 @@ def continue_sse(last_event_id: str | None) -> EventStreamBody | None:
         return None
     with _lock:
         hold = _waiting.pop(run_id, None)
-    if hold is None:
+    if hold is None or hold.until < time.monotonic():
         return None
     if hold.timer is not None:
         hold.timer.cancel()

@@ -1,0 +1,245 @@
+"""Streams to the web: real WSGI servers, clients that leave and come back, background readers."""
+
+from __future__ import annotations
+
+import gc
+import json
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import pytest
+import requests
+
+from toolnexus import Client, ConfigurationError, Done, Error, Event, Text, Tool, pending
+from toolnexus.compose import continue_sse, event_to_dict, run_in_background
+from toolnexus.testing import ModelServer
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ModelServer) -> Iterator[Client]:
+    with Client(base_url=server.base_url, model="m", retries=0) as client:
+        yield client
+
+
+class Threaded(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        return None
+
+
+@pytest.fixture
+def site(client: Client) -> Iterator[Callable[..., str]]:
+    """Serve client.stream("hi").sse(...) with the standard library's own WSGI server."""
+    started: list[WSGIServer] = []
+
+    def serve(**options: Any) -> str:
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            body = continue_sse(environ.get("HTTP_LAST_EVENT_ID"))
+            if body is None:
+                body = client.stream("hi").sse(**options)
+            start_response("200 OK", list(body.headers.items()))
+            return body
+
+        server = make_server("127.0.0.1", 0, app, server_class=Threaded, handler_class=Quiet)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        started.append(server)
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield serve
+    for each in started:
+        each.shutdown()
+        each.server_close()
+
+
+def pieces(response: requests.Response) -> Iterator[bytes]:
+    """Yield what arrives when it arrives, whatever the framing."""
+    while data := response.raw.read1(65536):
+        yield data
+
+
+def events_of(response: requests.Response) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Read a response as (id, event, data)."""
+    buffer = b""
+    for piece in pieces(response):
+        buffer += piece
+        while b"\n\n" in buffer:
+            block, _, buffer = buffer.partition(b"\n\n")
+            fields = dict(
+                line.split(": ", 1) for line in block.decode().split("\n") if not line.startswith(":")
+            )
+            if "data" in fields:
+                yield fields["id"], fields["event"], json.loads(fields["data"])
+
+
+def test_a_stream_is_an_event_stream(server: ModelServer, site: Callable[..., str]) -> None:
+    """Every event has an id, its type and its fields as JSON; the last is the terminal one."""
+    server.say(["Hel", "lo\n\u2028"], usage=(5, 2))
+    response = requests.get(site(), stream=True, timeout=10)
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    events = list(events_of(response))
+    assert [kind for _, kind, _ in events] == ["text", "text", "usage", "done"]
+    assert [data["delta"] for _, kind, data in events if kind == "text"] == ["Hel", "lo\n\u2028"]
+    assert events[-1][2]["result"]["text"] == "Hello\n\u2028"
+    assert [id_.rpartition(":")[2] for id_, _, _ in events] == ["1", "2", "3", "4"]
+
+
+def test_events_arrive_while_the_run_goes_on_and_silence_has_heartbeats(
+    server: ModelServer, site: Callable[..., str]
+) -> None:
+    """The first delta is there before the answer ends; comments fill the silence."""
+    server.say(["first", "last"], hold=True)
+    with requests.get(site(heartbeat=0.1), stream=True, timeout=10) as response:
+        got = b""
+        for piece in pieces(response):
+            got += piece
+            if b": heartbeat" in got and b"first" in got:
+                break
+        assert b"event: done" not in got
+        server.release()
+        for piece in pieces(response):
+            got += piece
+    assert b"event: done" in got
+
+
+def test_f121_a_client_that_leaves_cancels_the_run(server: ModelServer, site: Callable[..., str]) -> None:
+    """The WSGI server's close() reaches the model's connection."""
+    server.say(["a", "b"], hold=True)
+    response = requests.get(site(heartbeat=0.05), stream=True, timeout=10)
+    next(pieces(response))
+    response.raw.shutdown()
+    response.close()
+    server.wait_for_disconnect(timeout=5)
+
+
+def test_within_the_grace_a_client_may_come_back(server: ModelServer, site: Callable[..., str]) -> None:
+    """Last-Event-ID continues the run behind that event; nothing is lost, nothing said twice."""
+    server.say(["one ", "two ", "three"], hold=True)
+    url = site(heartbeat=0.05, resume_grace=5.0)
+    response = requests.get(url, stream=True, timeout=10)
+    first_id, _, data = next(events_of(response))
+    assert data["delta"] == "one "
+    response.raw.shutdown()
+    response.close()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        again = requests.get(url, headers={"Last-Event-ID": first_id}, stream=True, timeout=10)
+        if len(server.requests) == 1:
+            break
+        again.close()
+    server.release()
+    events = list(events_of(again))
+    assert [d["delta"] for _, kind, d in events if kind == "text"] == ["two ", "three"]
+    assert events[-1][1] == "done"
+    assert len(server.requests) == 1
+
+
+def test_after_the_grace_the_run_is_cancelled(server: ModelServer, client: Client) -> None:
+    """Who comes back too late gets nothing, and the server sees the close."""
+    server.say(["a", "b"], hold=True)
+    body = client.stream("hi").sse(resume_grace=0.1)
+    first = next(body).decode()
+    body.close()
+    server.wait_for_disconnect(timeout=5)
+    assert continue_sse(first.splitlines()[0].removeprefix("id: ")) is None
+    assert continue_sse(None) is None and continue_sse("nonsense") is None
+
+
+def test_wrong_durations_are_told(client: Client) -> None:
+    """A heartbeat of nothing or a negative grace is an error."""
+    for wrong in ({"heartbeat": 0}, {"resume_grace": -1}):
+        with pytest.raises(ConfigurationError):
+            client.stream("hi").sse(**wrong)
+
+
+def test_next_within_waits_no_longer_than_asked(server: ModelServer, client: Client) -> None:
+    """None comes when nothing does; then the stream goes on."""
+    server.say(["a", "b"], hold=True)
+    stream = client.stream("hi")
+    assert stream.next_within(5) == Text("a")
+    assert stream.next_within(5) == Text("b")
+    assert stream.next_within(0.05) is None
+    server.release()
+    assert isinstance(list(stream)[-1], Done)
+
+
+def test_a_background_reader_gets_every_event_and_one_end(server: ModelServer, client: Client) -> None:
+    """on_event for each, on_finish once with the terminal item; the run id tells runs apart."""
+    seen: list[Event] = []
+    ends: list[Any] = []
+    server.say(["a", "b"])
+    handle = run_in_background(client.stream("hi"), seen.append, ends.append)
+    assert handle.join(10)
+    assert seen[:2] == [Text("a"), Text("b")]
+    assert len(ends) == 1 and isinstance(ends[0], Done)
+    assert {e.run_id for e in seen} == {handle.run_id}
+
+
+def test_f120_a_callback_that_raises_ends_the_run(
+    server: ModelServer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """on_finish is called once, with the error; the connection is closed."""
+    ends: list[Any] = []
+    server.say(["a", "b"], hold=True)
+    handle = run_in_background(client.stream("hi"), lambda event: 1 / 0, ends.append)
+    assert handle.join(10)
+    assert len(ends) == 1 and isinstance(ends[0], Error) and ends[0].error.kind == "cancelled"
+    assert "ZeroDivisionError" in caplog.text
+    server.wait_for_disconnect(timeout=5)
+
+
+def test_a_background_run_can_be_cancelled_answered_and_tied_to_an_owner(
+    server: ModelServer, client: Client
+) -> None:
+    """cancel() ends it, answer() answers, and the end of its owner ends it."""
+    ends: list[Any] = []
+    server.say(["a", "b"], hold=True)
+    handle = run_in_background(client.stream("hi"), lambda e: None, ends.append)
+    server.wait_for_request(timeout=5)
+    handle.cancel()
+    assert handle.join(10) and isinstance(ends[0], Error)
+    server.call("ask", {})
+    server.say("ok")
+    tool = Tool("ask", execute=lambda a, c: c.answer.data if c.answer else pending("?"))
+    stream = client.stream("hi", [tool], answers="wait")
+
+    def react(event: Event) -> None:
+        if event.type == "pending":
+            handle.answer(event.request, data="yes")  # type: ignore[attr-defined]
+
+    handle = run_in_background(stream, react, ends.append)
+    assert handle.join(10) and isinstance(ends[-1], Done)
+
+    class Window:
+        pass
+
+    window = Window()
+    server.say(["a", "b"], hold=True)
+    handle = run_in_background(client.stream("hi"), lambda e: None, ends.append, owner=window)
+    server.wait_for_request(len(server.requests) + 0, timeout=5)
+    del window
+    gc.collect()
+    assert handle.join(10) and isinstance(ends[-1], Error)
+
+
+def test_events_are_plain_json(server: ModelServer, client: Client) -> None:
+    """Whatever an event holds has a JSON form, errors without what the provider sent as a whole."""
+    server.call("odd", {})
+    server.fail(status=400, message="no", code="bad")
+    tool = Tool("odd", execute=lambda a, c: c.emit({"when": object()}))
+    events = list(client.stream("hi", [tool], channels=["messages", "tools", "custom", "tasks", "values"]))
+    data = json.loads(json.dumps([event_to_dict(e) for e in events]))
+    assert data[-1]["error"]["status"] == 400 and "body" not in data[-1]["error"]
+    assert {d["type"] for d in data} >= {"custom", "task", "value", "tool_call", "error"}
