@@ -31,6 +31,8 @@ class Quirks:
         echo_all: Whether it wants that of earlier runs, too.
         plain_schemas: Whether it refuses what only makes a schema stricter.
         alternate: Whether two messages of one role may not follow each other.
+        encrypted_reasoning: Whether it can be asked for encrypted reasoning.
+        dummy_signatures: Whether it wants a signature on calls of other models, too.
     """
 
     stream: bool = True
@@ -40,9 +42,11 @@ class Quirks:
     echo_all: bool = False
     plain_schemas: bool = False
     alternate: bool = False
+    encrypted_reasoning: bool = True
+    dummy_signatures: bool = False
 
 
-_ANY = ("openai", "anthropic")
+_ANY = ("openai", "anthropic", "responses", "gemini")
 
 #: Statuses under which an endpoint refuses a part of a request.
 _STATUSES = (400, 404, 405, 415, 422, 501)
@@ -61,6 +65,10 @@ class _Refusal:
 
 def _has_reasoning(request: ModelRequest) -> bool:
     return any(((m.get(PROVIDER_KEY) or {}).get("openai")) for m in request.messages)
+
+
+def _has_items(request: ModelRequest) -> bool:
+    return any(((m.get(PROVIDER_KEY) or {}).get("responses")) for m in request.messages)
 
 
 def _has_calls(request: ModelRequest) -> bool:
@@ -100,6 +108,15 @@ _REFUSALS = (
         True,
         _has_repeated_roles,
     ),
+    _Refusal(
+        r"encrypted.*(verif|decrypt|pars|invalid)|(reasoning|\bitem)\b.*(not found|without|required)",
+        "echo_reasoning",
+        False,
+        _has_items,
+        ("responses",),
+    ),
+    _Refusal(r"encrypted|\binclude\b", "encrypted_reasoning", False, lambda r: True, ("responses",)),
+    _Refusal(r"thought_?\s?signature", "dummy_signatures", True, _has_calls, ("gemini",)),
 )
 
 
