@@ -11,7 +11,7 @@ from toolnexus.wire.quirks import Quirks
 __all__ = ["DIALECTS", "Decoder", "Dialect", "ModelRequest", "Quirks"]
 
 #: Where each dialect stands, by the name of the option ``style``.
-_PLACES = {"openai": "OpenAI", "anthropic": "Anthropic", "responses": "Responses"}
+_PLACES = {"openai": "OpenAI", "anthropic": "Anthropic", "responses": "Responses", "gemini": "Gemini"}
 
 
 class _Dialects(Mapping[str, Dialect]):

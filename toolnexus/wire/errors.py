@@ -89,9 +89,10 @@ def shows_error(name: str, payload: Any) -> bool:
     if not isinstance(payload, dict):
         return False
     choices = payload.get("choices")
-    if _says(payload.get("error")) or (choices and _of_choice(choices) is not None):
+    error = payload.get("error")
+    if error and _says(error):
         return True
-    return not choices and _is_report(payload)
+    return _of_choice(choices) is not None if choices else _is_report(payload)
 
 
 def _says(error: Any) -> bool:
@@ -104,7 +105,7 @@ def _says(error: Any) -> bool:
 def _of_choice(choices: Any) -> dict[str, Any] | None:
     """Return the choice that holds an error, or None."""
     for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict) and _says(choice.get("error")):
+        if isinstance(choice, dict) and choice.get("error") and _says(choice["error"]):
             return choice
     return None
 
@@ -152,14 +153,17 @@ def provider_error(status: int | None, body: Any, headers: Mapping[str, str] | N
         details.get("type") or details.get("status") or details.get("error_type"),
     )
     number = status if status is not None else _number(code) or _number(details.get("status_code"))
-    error = _kind(number, word, code, message)(
+    kind, delay = _kind(number, word, code, message), _google_delay(details)
+    if kind is QuotaError and delay is not None:
+        kind = RateLimitError  # Google calls its limits by the minute quotas, too
+    error = kind(
         message,
         status=status,
         type=word if isinstance(word, str) else None,
         code=code if isinstance(code, (str, int)) and not isinstance(code, bool) else None,
         param=details.get("param") if isinstance(details.get("param"), str) else None,
         request_id=_request_id(headers, body),
-        retry_after=retry_after(headers),
+        retry_after=delay if delay is not None else retry_after(headers),
         body=body,
     )
     error.retryable = _retryable(error, number, headers, details)
@@ -241,6 +245,17 @@ def _kind(number: int | None, word: Any, code: Any, message: str) -> type[APISta
     if number >= 500:
         return InternalServerError
     return APIStatusError if number in (408, 425) or number < 400 else BadRequestError
+
+
+def _google_delay(details: dict[str, Any]) -> float | None:
+    """Return the seconds that Google asks to wait; None where it does not, or for a limit by the day."""
+    found = details.get("details")
+    items = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    if any("PerDay" in str(item.get("violations")) for item in items):
+        return None
+    delays = [str(item["retryDelay"]) for item in items if "retryDelay" in item]
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)s", delays[0], re.ASCII) if delays else None
+    return float(match[1]) if match else None
 
 
 def _retryable(
