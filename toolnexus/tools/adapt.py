@@ -10,104 +10,89 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["for_gemini", "inlined", "plain", "strict"]
+from toolnexus.tools.schema_mending import mended
+from toolnexus.tools.schema_parts import Schema, names, resolved
 
-Schema = dict[str, Any]
+__all__ = ["for_gemini", "plain", "strict", "strict_or_none"]
 
 _COMBINERS = ("anyOf", "oneOf", "allOf")
 
-#: Keywords that no provider needs and some refuse.
-_DROPPED = ("$schema", "$id", "$anchor", "$comment")
-
-#: How deep references are followed where they must be written out; a recursive schema ends there.
-_DEPTH = 6
+#: How deep combiners within combiners are merged.
+_DEPTH = 8
 
 
 def plain(schema: Any) -> Schema:
     """
     Return a schema that OpenAI-style and Anthropic-style endpoints take.
 
-    It is an object schema without combiners at the top; local references stay.
+    It is a valid object schema without combiners at the top; local references stay.
 
     >>> plain({"$schema": "x", "properties": {"a": {}}, "required": ["a", "ghost"]})
     {'properties': {'a': {}}, 'required': ['a'], 'type': 'object'}
     """
     if not isinstance(schema, dict):
         return {"type": "object", "properties": {}}
-    out = {k: v for k, v in _flat(schema).items() if k not in _DROPPED}
+    top = resolved(schema, schema) if "$ref" in schema else schema
+    out = mended(_flat(top if isinstance(top, dict) else {}, schema, 0))
     out["type"] = "object"
-    if not isinstance(out.get("properties"), dict):
-        out["properties"] = {}
+    out.setdefault("properties", {})
     if "required" in out:
-        out["required"] = [n for n in _names(out["required"]) if n in out["properties"]]
+        out["required"] = [name for name in out["required"] if name in out["properties"]]
         if not out["required"]:
             del out["required"]
     return out
 
 
-def _names(value: Any) -> list[str]:
-    return [n for n in value if isinstance(n, str)] if isinstance(value, list) else []
-
-
-def _flat(schema: Schema) -> Schema:
+def _flat(schema: Schema, root: Schema, depth: int) -> Schema:
     """Merge the branches of a combiner at the top: all of allOf, what any of anyOf and oneOf may have."""
-    if not any(isinstance(schema.get(c), list) for c in _COMBINERS):
+    if not any(combiner in schema for combiner in _COMBINERS):
         return schema
     out = {k: v for k, v in schema.items() if k not in _COMBINERS}
-    properties = dict(out.get("properties") or {})
-    required = _names(out.get("required"))
-    for combiner in _COMBINERS:
-        for branch in schema.get(combiner) or ():
-            branch = _resolved(branch, schema)
-            if not isinstance(branch, dict):
-                continue
-            branch = _flat(branch)
-            properties.update({k: v for k, v in (branch.get("properties") or {}).items() if k not in properties})
-            if combiner == "allOf":
-                required += [n for n in _names(branch.get("required")) if n not in required]
-    out["properties"] = properties
-    out["required"] = required
+    if depth >= _DEPTH:
+        return out
+    properties = dict(_map(out.get("properties")))
+    required = names(out.get("required"))
+    for branch in _branches(schema.get("allOf"), root, depth):
+        properties = {**_map(branch.get("properties")), **properties}
+        required += names(branch.get("required"))
+    for combiner in ("anyOf", "oneOf"):
+        branches = _branches(schema.get(combiner), root, depth)
+        properties = {**_united([_map(branch.get("properties")) for branch in branches]), **properties}
+        required += _in_all([names(branch.get("required")) for branch in branches])
+    out["properties"], out["required"] = properties, names(required)
     return out
 
 
-def _resolved(schema: Any, root: Schema) -> Any:
-    """Follow a local reference."""
-    for _ in range(_DEPTH):
-        reference = schema.get("$ref") if isinstance(schema, dict) else None
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return schema
-        target: Any = root
-        for step in filter(None, reference[1:].split("/")):
-            step = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(step) if isinstance(target, dict) else None
-        if target is None:
-            return {}
-        rest = {k: v for k, v in schema.items() if k != "$ref"}
-        schema = {**target, **rest} if isinstance(target, dict) else target
-    return {}
+def _branches(branches: Any, root: Schema, depth: int) -> list[Schema]:
+    """Return the branches that are about objects, each without combiners at its top."""
+    found = [resolved(branch, root) for branch in branches] if isinstance(branches, list) else []
+    return [_flat(branch, root, depth + 1) for branch in found if _may_be_object(branch)]
 
 
-def inlined(schema: Schema) -> Schema:
-    """
-    Return a schema with its local references written out; a recursive one ends in "anything".
+def _may_be_object(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    kinds = schema.get("type", "object")
+    return "object" in kinds if isinstance(kinds, list) else kinds == "object"
 
-    >>> inlined({"properties": {"p": {"$ref": "#/$defs/P"}}, "$defs": {"P": {"type": "string"}}})
-    {'properties': {'p': {'type': 'string'}}}
-    """
 
-    def walk(node: Any, depth: int) -> Any:
-        if isinstance(node, list):
-            return [walk(item, depth) for item in node]
-        if not isinstance(node, dict):
-            return node
-        if "$ref" in node:
-            if depth >= _DEPTH:
-                return {}
-            return walk(_resolved(node, schema), depth + 1)
-        return {k: walk(v, depth) for k, v in node.items() if k not in ("$defs", "definitions")}
+def _united(branches: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return for each property the alternatives that the branches have for it."""
+    found: dict[str, list[Any]] = {}
+    for branch in branches:
+        for name, schema in branch.items():
+            alternatives = found.setdefault(name, [])
+            if schema not in alternatives:
+                alternatives.append(schema)
+    return {name: schemas[0] if len(schemas) == 1 else {"anyOf": schemas} for name, schemas in found.items()}
 
-    out: Schema = walk(schema, 0)
-    return out
+
+def _in_all(lists: list[list[str]]) -> list[str]:
+    return [name for name in lists[0] if all(name in other for other in lists)] if lists else []
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def strict(schema: Any) -> Schema:
@@ -117,56 +102,25 @@ def strict(schema: Any) -> Schema:
     >>> strict({"properties": {"a": {"type": "integer"}}})["properties"]["a"]
     {'type': ['integer', 'null']}
     """
-    out: Schema = _strict(plain(schema))
-    return out
+    from toolnexus.tools.schema_strict import Strict
+
+    return Strict().top(plain(schema))
 
 
-_NOT_STRICT = ("default", "minLength", "maxLength", "format", "uniqueItems", "minProperties", "maxProperties")
+def strict_or_none(schema: Any) -> Schema | None:
+    """
+    Return a schema for OpenAI's strict mode, or None where strict mode cannot say what it says.
 
+    Strict mode has no values of any type, no maps and no objects with further keys.
 
-def _strict(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_strict(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    out = {k: _mapped(_strict, k, v) for k, v in node.items() if k not in _NOT_STRICT}
-    if "oneOf" in out:
-        out["anyOf"] = out.pop("oneOf")
-    if isinstance(out.get("properties"), dict):
-        wanted = _names(node.get("required"))
-        out["properties"] = {k: v if k in wanted else _nullable(v) for k, v in out["properties"].items()}
-        out["required"] = list(out["properties"])
-        out["additionalProperties"] = False
-    return out
+    >>> strict_or_none({"properties": {"a": {}}}) is None
+    True
+    """
+    from toolnexus.tools.schema_strict import Strict
 
-
-def _mapped(function: Any, key: str, value: Any) -> Any:
-    """Apply a function below a keyword; what stands under "properties" are names, not keywords."""
-    if key in ("properties", "$defs", "definitions") and isinstance(value, dict):
-        return {name: function(item) for name, item in value.items()}
-    if key in ("enum", "const", "required", "default", "examples"):
-        return value
-    return function(value)
-
-
-def _nullable(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    kind = node.get("type")
-    if isinstance(kind, str) and kind != "null" and "enum" not in node:
-        return {**node, "type": [kind, "null"]}
-    if isinstance(kind, list):
-        return node if "null" in kind else {**node, "type": [*kind, "null"]}
-    if isinstance(node.get("anyOf"), list):
-        return {**node, "anyOf": [*node["anyOf"], {"type": "null"}]}
-    return {"anyOf": [node, {"type": "null"}]} if node else node
-
-
-_GEMINI = {
-    "type", "format", "title", "description", "nullable", "enum", "items", "minItems", "maxItems", "properties",
-    "required", "minimum", "maximum", "minLength", "maxLength", "pattern", "anyOf", "propertyOrdering",
-}  # fmt: skip
-_GEMINI_FORMATS = {"enum", "date-time", "int32", "int64", "float", "double"}
+    walk = Strict()
+    out = walk.top(plain(schema))
+    return out if walk.exact else None
 
 
 def for_gemini(schema: Any) -> Schema:
@@ -178,85 +132,6 @@ def for_gemini(schema: Any) -> Schema:
     >>> for_gemini({"properties": {"a": {"type": ["integer", "null"]}}})["properties"]["a"]
     {'type': 'integer', 'nullable': True}
     """
-    out: Schema = _gemini(plain(inlined(schema if isinstance(schema, dict) else {})))
-    return out
+    from toolnexus.tools.schema_gemini import Gemini
 
-
-def _gemini(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_gemini(item) for item in node]
-    if not isinstance(node, dict):
-        return {}
-    node = _one_type(_merged_all(node))
-    if "const" in node:
-        node = {**node, "enum": [node["const"]]}
-    if "oneOf" in node:
-        node = {**node, "anyOf": node["oneOf"]}
-    out: Schema = {}
-    for key, value in node.items():
-        if key not in _GEMINI or (key == "format" and value not in _GEMINI_FORMATS):
-            continue
-        out[key] = _mapped(_gemini, key, value) if isinstance(value, (dict, list)) else value
-    if "enum" in out:
-        # An enum holds texts only; of other values only the type is kept.
-        if all(isinstance(value, str) for value in out["enum"]):
-            out["type"] = "string"
-        else:
-            out.setdefault("type", _type_of(out["enum"]))
-            del out["enum"]
-    if "required" in out:
-        out["required"] = [n for n in _names(out["required"]) if n in out.get("properties", {})]
-    if out.get("type") == "array":
-        out.setdefault("items", {"type": "string"})
-    return out
-
-
-def _merged_all(node: Schema) -> Schema:
-    """Merge allOf, which Gemini does not know."""
-    branches = [b for b in node.get("allOf") or () if isinstance(b, dict)]
-    if not branches:
-        return node
-    merged = {k: v for k, v in node.items() if k != "allOf"}
-    for branch in branches:
-        for key, value in branch.items():
-            if key == "properties":
-                merged["properties"] = {**value, **(merged.get("properties") or {})}
-            elif key == "required":
-                merged["required"] = [*_names(merged.get("required")), *_names(value)]
-            else:
-                merged.setdefault(key, value)
-    return merged
-
-
-def _one_type(node: Schema) -> Schema:
-    """Write a list of types, and a null among alternatives, as Gemini has them."""
-    kinds = node.get("type")
-    if isinstance(kinds, list):
-        rest = [k for k in kinds if k != "null"]
-        out = {k: v for k, v in node.items() if k != "type"}
-        if "null" in kinds:
-            out["nullable"] = True
-        if len(rest) == 1:
-            return {"type": rest[0], **out}
-        return {**out, "anyOf": [{"type": k} for k in rest]} if rest else out
-    options = node.get("anyOf") or node.get("oneOf")
-    if isinstance(options, list) and any(_is_null(option) for option in options):
-        rest = [option for option in options if not _is_null(option)]
-        out = {k: v for k, v in node.items() if k not in ("anyOf", "oneOf")}
-        out["nullable"] = True
-        return _one_type({**rest[0], **out}) if len(rest) == 1 else {**out, "anyOf": rest}
-    return node
-
-
-def _is_null(node: Any) -> bool:
-    return isinstance(node, dict) and node.get("type") == "null"
-
-
-def _type_of(values: list[Any]) -> str:
-    if all(isinstance(v, bool) for v in values):
-        return "boolean"
-    if all(isinstance(v, int) for v in values):
-        return "integer"
-    if all(isinstance(v, (int, float)) for v in values):
-        return "number"
-    return "string"
+    return Gemini(plain(schema)).top()

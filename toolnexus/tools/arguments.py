@@ -16,11 +16,15 @@ from typing import Any
 from toolnexus.tools.base import Tool
 from toolnexus.tools.json_values import spot
 from toolnexus.tools.keywords import KNOWN, Checker
+from toolnexus.tools.schema_parts import target_of
 
 __all__ = ["argument_checker", "check_arguments", "without_nulls"]
 
 #: The most complaints that one check returns; a model needs no more to see what is wrong.
 _MAX_PROBLEMS = 20
+
+#: How many references and alternatives in a row are followed.
+_MAX_STEPS = 16
 
 Check = Callable[[Any], list[str]]
 
@@ -81,26 +85,69 @@ def argument_checker(tool: Tool) -> Check:
 
 def without_nulls(schema: Mapping[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the arguments without the nulls that can only mean "not given".
+    Return the arguments without the nulls that can only mean "not given", at any depth.
 
     Models like to send ``null`` for an optional argument that they do not want to give, and some
     providers make them. It is left out where the argument is optional and its schema refuses null.
     """
-    if not isinstance(args, dict) or None not in args.values():
+    if not isinstance(args, dict):
         return args
-    properties, required = schema.get("properties"), schema.get("required", ())
-    if not isinstance(properties, dict):
+    try:
+        pruned: dict[str, Any] = _pruned(schema, schema, args) if _holds_null(args) else args
+    except RecursionError:  # nested too deeply, as the check will say
         return args
+    return pruned
 
-    def is_absent(name: str) -> bool:
-        if name in required or name not in properties:
-            return False
-        rules = properties[name]
-        checker = Checker(schema)
-        checker.check(rules, None, "")
-        return bool(checker.problems)
 
-    return {name: value for name, value in args.items() if value is not None or not is_absent(name)}
+def _holds_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_null, value.values()))
+    return any(map(_holds_null, value)) if isinstance(value, list) else value is None
+
+
+def _pruned(root: Mapping[str, Any], schema: Any, value: Any) -> Any:
+    """Return a value without the nulls that its schema does not take."""
+    schema = _meant(root, schema)
+    if isinstance(value, list):
+        items = schema.get("items")
+        return [_pruned(root, items, item) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    required = schema.get("required", ())
+    required = required if isinstance(required, list) else ()
+    return {
+        name: _pruned(root, properties.get(name), item)
+        for name, item in value.items()
+        if item is not None
+        or name in required
+        or name not in properties
+        or _takes_null(root, properties[name])
+    }
+
+
+def _takes_null(root: Mapping[str, Any], schema: Any) -> bool:
+    checker = Checker(root)
+    checker.check(schema, None, "")
+    return not checker.problems
+
+
+def _meant(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """Follow a reference, and take the only alternative beside null."""
+    for _ in range(_MAX_STEPS):
+        if not isinstance(schema, Mapping):
+            return {}
+        if "$ref" in schema:
+            schema = target_of(schema["$ref"], root)
+            continue
+        alternatives = schema.get("anyOf")
+        if not isinstance(alternatives, list):
+            return schema
+        others = [item for item in alternatives if item != {"type": "null"}]
+        if len(others) != 1:
+            return schema
+        schema = others[0]
+    return {}
 
 
 def _is_known(schema: Any) -> bool:
