@@ -22,15 +22,38 @@ from toolnexus.wire import DIALECTS
 
 __all__ = ["Options", "make_options"]
 
-_DEFAULT_URL = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
-_STYLE_KEY = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-_STYLE_URL = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+_OPENAI_URL = "https://api.openai.com/v1"
+_DEFAULT_URL = {
+    "openai": _OPENAI_URL,
+    "anthropic": "https://api.anthropic.com",
+    "responses": _OPENAI_URL,
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+}
+_STYLE_KEY = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "responses": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+_STYLE_URL = {
+    "openai": "OPENAI_BASE_URL",
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "responses": "OPENAI_BASE_URL",
+    "gemini": "GEMINI_BASE_URL",
+}
+
+#: The second name of a variable, looked at where the first is not set.
+_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY"}
+
+#: The headers in which a key of the user's own may stand.
+_KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 #: Hosts that have a key of their own; no other key ever goes there, and theirs goes nowhere else.
 _HOST_KEY = {
     "openrouter.ai": "OPENROUTER_API_KEY",
     "openai.com": "OPENAI_API_KEY",
     "anthropic.com": "ANTHROPIC_API_KEY",
+    "generativelanguage.googleapis.com": "GEMINI_API_KEY",
     "groq.com": "GROQ_API_KEY",
     "deepseek.com": "DEEPSEEK_API_KEY",
     "mistral.ai": "MISTRAL_API_KEY",
@@ -82,7 +105,7 @@ class Options:
         """
         if self.api_key is not None:
             return self.api_key.reveal() or None
-        if any(name.lower() in ("authorization", "x-api-key", "api-key") for name in self.headers):
+        if any(name.lower() in _KEY_HEADERS for name in self.headers):
             return None
         host = (urlsplit(self.base_url).hostname or "").lower()
         variable = next((v for h, v in _HOST_KEY.items() if host == h or host.endswith("." + h)), None)
@@ -90,12 +113,13 @@ class Options:
             if is_local(host) and not self.url_from_env:
                 return None
             variable = _STYLE_KEY.get(self.style, "OPENAI_API_KEY")
-        value = os.environ.get(variable, "").strip()
+        names = [variable, *([_ALSO[variable]] if variable in _ALSO else [])]
+        value = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
         if not value:
             if is_local(host):
                 return None
             raise ConfigurationError(
-                f"no API key for {host}: give api_key, or set {variable} in the environment"
+                f"no API key for {host}: give api_key, or set {' or '.join(names)} in the environment"
             )
         _check_header("API key", value)
         return value
