@@ -136,7 +136,18 @@ class Decoder:
         """
         if not self._head:
             self._head = data[:200].strip()
-        if data == "[DONE]" or data.strip() == "[DONE]":
+        if data.startswith("{"):  # by far the most are one object and nothing else
+            try:
+                payload, position = _JSON.raw_decode(data)
+            except (ValueError, RecursionError):
+                position = 0
+            if position == len(data):
+                return self._one(name, payload)
+        return self._odd(name, data)
+
+    def _odd(self, name: str, data: str) -> list[Chunk]:
+        """Take in an event that is not just one object."""
+        if data.strip() == "[DONE]":
             self.ended = True
             return []
         if not data.strip():

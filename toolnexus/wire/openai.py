@@ -24,7 +24,7 @@ _REASONING = ("reasoning_content", "reasoning")
 _GROWING = ("text", "summary", "data", "signature")
 
 #: What stands beside the answer, is no part of it, and may matter to the caller.
-_BESIDE = ("prompt_filter_results", "citations", "search_results")
+_BESIDE = frozenset(("prompt_filter_results", "citations", "search_results"))
 
 
 class OpenAI:
@@ -118,9 +118,8 @@ class OpenAIDecoder(Decoder):
             if isinstance(choice, dict) and not choice.get("index"):
                 usage = usage or choice.get("usage")
                 chunks += self._choice(choice, whole=name == BARE)
-        for key in _BESIDE:
-            if payload.get(key):
-                self._beside[key] = payload[key]
+        if not _BESIDE.isdisjoint(payload):
+            self._beside.update({key: payload[key] for key in _BESIDE if payload.get(key)})
         if isinstance(usage, dict):
             builder.usage = _usage(usage)
             chunks.append(Chunk("usage", usage=builder.usage))
