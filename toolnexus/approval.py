@@ -11,7 +11,7 @@ from toolnexus.abandon import call_abandonable
 from toolnexus.chunks import ToolRequest
 from toolnexus.errors import HookError, InvalidAnswerError, ToolnexusError
 from toolnexus.events import Pending, ToolCall
-from toolnexus.execution import Outcome, report_finished, run_one
+from toolnexus.execution import Outcome, report_finished, report_unrun, run_one
 from toolnexus.run import Run
 from toolnexus.suspension import Answer, Request, pending, pending_of
 from toolnexus.tools.base import Tool, ToolResult, suspends
@@ -189,7 +189,7 @@ def _end(run: Run, outcome: Outcome, result: ToolResult) -> None:
     if not outcome.answers and outcome.result.metadata.get(_APPROVAL):
         run.reporter.send(ToolCall, outcome.request.id, outcome.request.name, outcome.request.args)
     outcome.result = result
-    report_finished(run, outcome.request, result)
+    report_unrun(run, outcome.request, result)
 
 
 def stored(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def call_model(run: Run) -> Reply:
                 error.kind,
                 other.options.model,
             )
-            run.current = None
+            run.forget_try()
             run.use(other)
             run.outgoing = run.options.hooks.before_llm(run)
 
@@ -65,7 +65,8 @@ def _ask(run: Run) -> Reply:
         run.tries += 1
         trial = Trial(run, run.tries) if run.endpoint.generate is None else _local(run)
         try:
-            reply = trial.run_once()
+            with run.watch.attempt(trial):
+                reply = trial.reply = trial.run_once()
         except _FINAL:
             raise
         except ToolnexusError as error:
@@ -73,11 +74,11 @@ def _ask(run: Run) -> Reply:
             run.attempts.append(trial.record(error))
             run.scope.check()
             if run.do_without_native_output(error):
-                run.current = None
+                run.forget_try()
                 run.outgoing = run.options.hooks.before_llm(run)
                 continue
             if trial.learn(error):
-                run.current = None  # it was asked wrongly: that was no failure of the endpoint's
+                run.forget_try()  # it was asked wrongly: that was no failure of the endpoint's
                 continue
             failures += 1
             waited = _wait_or_raise(trial, error, failures, waited)
@@ -108,7 +109,7 @@ def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int, waited: f
     if delay is None:
         raise error
     _log.debug("%s: attempt %d failed (%s), next one in %.2f s", run.run_id, trial.number, error.kind, delay)
-    run.current = None
+    run.forget_try()
     run.reporter.flush()
     run.scope.sleep(delay)
     return delay

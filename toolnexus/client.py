@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
 from toolnexus.loop import drive, report_usage
+from toolnexus.metrics import Registry, feeds
 from toolnexus.options import Options, check_session, make_options
 from toolnexus.prompt import check_history, to_message
 from toolnexus.report import Reporter
@@ -28,6 +30,7 @@ from toolnexus.stream import Pump, Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
+from toolnexus.watch import Observers, RunWatch, Watch, check_watches
 
 if TYPE_CHECKING:
     from toolnexus.conversation import Conversation
@@ -89,6 +92,9 @@ class Client:
         abandon_timeout: Seconds that a full queue waits for its consumer before the run is
             cancelled; None for ever.
         log_content: Whether the debug log may hold prompts.
+        on_metric: A function, or several, that get a dict about each try of a model call, each tool call
+            and each run, when it has ended. They are called in the run's thread and must be quick.
+        watch: A `Watch`, or several, that are told when each of these begins and ends.
 
     Raises:
         ConfigurationError: An option has a wrong type or value.
@@ -133,6 +139,10 @@ class Client:
         fallback_on: Iterable[str] | Callable[[ToolnexusError], bool] | None = None,
         abandon_timeout: float | None = None,
         log_content: bool = False,
+        on_metric: Callable[[dict[str, Any]], object]
+        | Iterable[Callable[[dict[str, Any]], object]]
+        | None = None,
+        watch: Watch | Iterable[Watch] | None = None,
     ) -> None:
         self._options: Options = make_options(
             base_url=base_url,
@@ -166,6 +176,7 @@ class Client:
         self._user_session = check_session(session)
         self._fallbacks = [_as_client(item) for item in fallbacks]
         self._store = _memory_store() if store is None else check_store(store)
+        self._watches = [*check_watches(watch), *feeds(on_metric)]
         self._open()
 
     def _open(self) -> None:
@@ -173,6 +184,11 @@ class Client:
         self._transport = Transport(self._user_session, options.timeouts, options.limits)
         self._locks = ConversationLocks()
         self._endpoint = Endpoint(options, self._transport, self._generate)
+        self._registry = Registry()
+        self._observe()
+
+    def _observe(self) -> None:
+        self._observers = Observers([self._registry, *self._watches])
 
     def __repr__(self) -> str:
         options = self._options
@@ -180,7 +196,7 @@ class Client:
         return f"Client(base_url={url!r}, style={options.style!r}, model={options.model!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_options", "_user_session", "_store", "_fallbacks", "_generate")
+        names = ("_options", "_user_session", "_store", "_fallbacks", "_generate", "_watches")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -203,6 +219,14 @@ class Client:
     def conversation_store(self) -> Any:
         """The store of the conversations with an ``id``."""
         return self._store
+
+    def metrics(self) -> str:
+        """
+        Return what the client's runs have counted so far, as Prometheus text.
+
+        For a registry of `prometheus_client`, see `toolnexus.prometheus.Collector`.
+        """
+        return self._registry.text()
 
     # -- running -----------------------------------------------------------------------------
 
@@ -577,6 +601,7 @@ class Client:
             messages=messages,
             scope=scope,
             reporter=Reporter(run_id),
+            watch=RunWatch(self._observers),
             deps=deps,
             id=id,
             run_id=run_id,
@@ -585,6 +610,14 @@ class Client:
 
     def _drive(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None = None) -> RunResult:
         """Drive a run to its end, and save it."""
+        run.started = time.monotonic()  # it was made earlier: a stream begins at its first next()
+        with run.watch.running(run) as outcome:
+            result = self._driven(run, storage, owner, pump)
+            report_usage(run, result)
+            outcome.append(result)
+        return result
+
+    def _driven(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None) -> RunResult:
         try:
             with run.scope.running():
                 if storage is None:
@@ -606,7 +639,6 @@ class Client:
         except Exception as error:
             wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
             raise wrapped from error
-        report_usage(run, result)
         return result
 
 

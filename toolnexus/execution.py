@@ -27,6 +27,7 @@ from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult, suspend
 if TYPE_CHECKING:
     from toolnexus.content import Part
     from toolnexus.suspension import Answer
+    from toolnexus.watch import WatchedTool
 
 __all__ = ["Outcome", "record", "run_calls", "run_one"]
 
@@ -55,6 +56,13 @@ class _Job:
     answers: tuple[Answer, ...] = ()
     scope: CancelScope | None = None
     close: Callable[[], object] = lambda: None
+    began: float = 0.0
+    watched: WatchedTool | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.began
 
 
 class _Turn:
@@ -75,12 +83,18 @@ class _Turn:
                     self._start(waiting.pop(0))
                 self._take()
                 self._time_out()
-        finally:
-            # Whoever is still running when we leave is told to stop, and left behind.
-            for job in self.running.values():
-                if job.scope is not None:
-                    job.scope.cancel()
-                job.close()
+        except BaseException as error:
+            self._leave(error)
+            raise
+
+    def _leave(self, error: BaseException) -> None:
+        """Tell whoever is still running to stop, and leave them behind."""
+        jobs, self.running = self.running, {}
+        for job in jobs.values():
+            if job.scope is not None:
+                job.scope.cancel()
+            job.close()
+            self.run.watch.tool_finished(job.watched, None, error, seconds=job.seconds)
 
     def _may_start(self, job: _Job) -> bool:
         if not self.running:
@@ -97,7 +111,7 @@ class _Turn:
         if denial is not None:
             run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
             self.results[job.position] = ToolResult.error(denial)
-            report_finished(run, job.request, self.results[job.position])
+            report_unrun(run, job.request, self.results[job.position])
             return
         limit = job.tool.timeout if job.tool.timeout is not None else run.options.tool_timeout
         child = run.scope.child(limit)
@@ -109,6 +123,8 @@ class _Turn:
         if not job.answers:  # a call that runs again, now that there is an answer, was reported before
             run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
             run.reporter.flush()
+        job.began = time.monotonic()
+        job.watched = run.watch.tool_started(run, job.request)
         context = Context(
             run_id=run.run_id,
             call_id=job.request.id,
@@ -119,7 +135,8 @@ class _Turn:
             answers=job.answers,
             emit=lambda kind, payload: self._tell(job, kind, payload),
         )
-        run.workers.submit(lambda: self._run(job, context))
+        with run.watch.inside(job.watched):
+            run.workers.submit(lambda: self._run(job, context))
 
     def _run(self, job: _Job, context: Context) -> None:
         """In the tool's thread: run it and send the result, whatever happens."""
@@ -175,14 +192,31 @@ class _Turn:
     def _finish(self, job: _Job, result: ToolResult) -> None:
         del self.running[job.position]
         job.close()
-        if not suspends(result):
-            result = self.run.options.hooks.after_tool(self.run, job.request, result)
-            if self.run.journal is not None:
-                self.run.journal.keep_result(self.run.turns, job.request, result)
+        seconds, watch = job.seconds, self.run.watch
+        try:
+            result = self._kept(job, result)
+        except BaseException as error:
+            watch.tool_finished(job.watched, None, error, seconds=seconds)
+            raise
+        watch.tool_finished(job.watched, result, seconds=seconds)
         self.results[job.position] = result
         self.run.loaded(job.tool, result)
         if not suspends(result):
             report_finished(self.run, job.request, result)
+
+    def _kept(self, job: _Job, result: ToolResult) -> ToolResult:
+        """Return a result as the hooks leave it, once it is written down."""
+        if not suspends(result):
+            result = self.run.options.hooks.after_tool(self.run, job.request, result)
+            if self.run.journal is not None:
+                self.run.journal.keep_result(self.run.turns, job.request, result)
+        return result
+
+
+def report_unrun(run: Run, request: ToolRequest, result: ToolResult) -> None:
+    """Report that a call has its result, which no tool gave."""
+    run.watch.tool(run, request, result)
+    report_finished(run, request, result)
 
 
 def report_finished(run: Run, request: ToolRequest, result: ToolResult) -> None:
@@ -230,7 +264,7 @@ def _judged(run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | N
     if refusal is not None:
         if request.args is not None:
             run.reporter.send(ToolCall, request.id, request.name, request.args)
-        report_finished(run, request, refusal)
+        report_unrun(run, request, refusal)
         return request, refusal, None
     tool = run.tools.get(request.name)
     assert tool is not None
@@ -245,6 +279,8 @@ def _judged(run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | N
         from toolnexus.approval import approval_of
 
         asking = approval_of(tool, request)
+    if asking is not None:
+        run.watch.tool(run, request, asking)
     return request, asking, tool
 
 

@@ -90,6 +90,8 @@ class AttemptRecord(Value):
         error: What went wrong, or None for the try that succeeded.
         kind: The error's kind, or None.
         usage: The tokens that the provider reported for this try.
+        duration: Seconds that it took.
+        time_to_first_token: Seconds from its start to the first piece of an answer, or None.
     """
 
     turn: int
@@ -98,6 +100,8 @@ class AttemptRecord(Value):
     error: str | None = None
     kind: str | None = None
     usage: Usage = Usage()
+    duration: float = attrs.field(default=0.0, eq=False, repr=False)
+    time_to_first_token: float | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -125,7 +129,8 @@ class RunResult(Value):
         attempts: Every try of every model call.
         run_id: The id of this run.
         duration: Seconds from start to end.
-        time_to_first_token: Seconds from start to the first piece of an answer.
+        time_to_first_token: Seconds from start to the first piece of an answer: of one that was handed
+            out or counts, not of a try that was made again unseen.
     """
 
     text: str = ""

@@ -17,6 +17,7 @@ from toolnexus.options import Options
 from toolnexus.report import Reporter
 from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCallRecord, Usage
 from toolnexus.toolset import ToolSet
+from toolnexus.watch import SILENT, RunWatch
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Run:
         output: The answer that the run shall give.
         journal: Where a durable run writes down what it does.
         gate: Where answers come in while it runs.
+        watch: Who is told what happens.
         deps: The caller's own object for the tools.
         id: The conversation's id.
         name: The agent's name, for reports.
@@ -71,12 +73,15 @@ class Run:
     gate: Gate | None = None
     journal: Journal | None = None
     output: Output | None = None
+    watch: RunWatch = SILENT
     deps: Any = None
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)
     name: str = "agent"
     started: float = attrs.field(factory=time.monotonic)
     first_token: float | None = None
+    #: Whether that piece was handed out or counts, so that a further try does not make it void.
+    first_stays: bool = False
     usage: Usage = Usage()
     turns: int = 0
     calls: list[ToolCallRecord] = attrs.field(factory=list)
@@ -150,11 +155,18 @@ class Run:
         if self.tools.refresh():
             self._declare()
 
+    def forget_try(self) -> None:
+        """Forget what came of a try that is made again."""
+        self.current = None
+        if not self.first_stays:
+            self.first_token = None
+
     def take(self, reply: Reply) -> None:
         """Count an answer as a turn of the transcript."""
         self.turns += 1
         self.last = reply
         self.current = None
+        self.first_stays = self.first_token is not None
         self.usage = self.usage + (reply.usage or Usage())
         self.messages.append(reply.message)
 

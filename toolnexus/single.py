@@ -37,6 +37,7 @@ CHUNK_EVENTS: frozenset[type[Event]] = frozenset({Text, Thinking, ToolCallDelta,
 
 def ask_once(run: Run) -> Reply:
     """Make one model call of a run; no tool is run."""
+    run.started = time.monotonic()
     try:
         run.outgoing = run.options.hooks.before_llm(run)
         reply = call_model(run)

@@ -57,6 +57,10 @@ class Trial:
         #: Whether anything of this try went to the caller.
         self.handed_out = False
         self.endpoint = run.endpoint
+        self.began = time.monotonic()
+        #: When the first piece of the answer came.
+        self.first: float | None = None
+        self.reply: Reply | None = None
         self.builder: ReplyBuilder | None = None
         self.request: ModelRequest | None = None
 
@@ -99,6 +103,8 @@ class Trial:
             error=error.message if error else None,
             kind=error.kind if error else None,
             usage=usage or Usage(),
+            duration=time.monotonic() - self.began,
+            time_to_first_token=None if self.first is None else self.first - self.began,
         )
 
     def text(self) -> str:
@@ -189,6 +195,8 @@ class Trial:
     def _hand_on(self, chunks: list[Chunk]) -> None:
         run = self.run
         for chunk in chunks:
+            if self.first is None:
+                self.first = time.monotonic()
             if run.first_token is None:
                 run.first_token = time.monotonic() - run.started
             kind = chunk.type
@@ -201,6 +209,7 @@ class Trial:
                     run.reporter.send(ToolCallDelta, chunk.index, chunk.id, chunk.name, chunk.arguments)
                     or self.handed_out
                 )
+        run.first_stays = run.first_stays or self.handed_out
 
     def _refusal(self, exchange: Exchange) -> APIStatusError:
         """Return the error for an answer that is none."""
