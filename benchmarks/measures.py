@@ -1,0 +1,235 @@
+"""
+The measurements, each in a process of its own: `python measures.py NAME PORT [--quick]`.
+
+Base and ours take turns in short pairs, so that both see the same noise. Each pair gives one ratio;
+between two runs of the base stands the same ratio of the base to itself, which says how much
+of the rest is noise. The rows go to the standard output as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from peers import Floor, Loop, Peer, Toolnexus
+
+Sample = Callable[[], float]
+
+
+def row(what: str, target: float, pairs: list[tuple[float, float]], again: list[float]) -> dict[str, Any]:
+    """
+    Return a row of the table.
+
+    Args:
+        what: What was measured.
+        target: The most that is wanted.
+        pairs: What base and ours took, one pair after the other.
+        again: The ratios of the base to itself.
+    """
+    ratios = [ours / base for base, ours in pairs]
+    return {
+        "what": what,
+        "target": target,
+        "ratio": statistics.median(ratios),
+        "ratios": _middle_half(ratios),
+        "noise": _middle_half(again),
+        "base": statistics.median(base for base, _ in pairs),
+        "ours": statistics.median(ours for _, ours in pairs),
+    }
+
+
+def _middle_half(values: list[float]) -> tuple[float, float]:
+    """Return the first and the third quartile."""
+    if len(values) < 2:
+        return (values[0], values[0]) if values else (1.0, 1.0)
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def in_turns(base: Sample, ours: Sample, count: int) -> tuple[list[tuple[float, float]], list[float]]:
+    """Take so many pairs; return them and the ratios of each base to the one before."""
+    pairs = []
+    for _ in range(count):
+        gc.collect()
+        first = base()
+        gc.collect()
+        pairs.append((first, ours()))
+    again = [pairs[n][0] / pairs[n - 1][0] for n in range(1, count)]
+    return pairs, again
+
+
+def seconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def _nothing(delta: str) -> None:
+    pass
+
+
+def streaming(peer: Peer, model: str) -> Sample:
+    peer.stream(model, _nothing)
+    return lambda: seconds(lambda: peer.stream(model, _nothing))
+
+
+def running(peer: Peer, model: str, times: int = 1) -> Sample:
+    def work() -> None:
+        for _ in range(times):
+            peer.agent(model)
+
+    work()
+    return lambda: seconds(work)
+
+
+def delta(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time a streamed delta, one a chunk."""
+    model = "text-1000" if quick else "text-5000"
+    pairs, again = in_turns(
+        streaming(Floor(port), model), streaming(Toolnexus(port), model), 5 if quick else 40
+    )
+    return [row("time a streamed delta, over http.client", 3.0, pairs, again)]
+
+
+def latency(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time from the sending of a paced delta until the caller has it, in microseconds."""
+    model = "paced-40-5" if quick else "paced-200-5"
+
+    def late(peer: Peer) -> Sample:
+        return lambda: statistics.median(_lateness(peer, model)) / 1000
+
+    pairs, _ = in_turns(late(Floor(port)), late(Toolnexus(port)), 2 if quick else 10)
+    above = [ours - base for base, ours in pairs]
+    bases = [base for base, _ in pairs]
+    return [
+        {
+            "what": "delivery of a paced delta, above http.client, µs",
+            "target": 200,
+            "ratio": statistics.median(above),
+            "ratios": _middle_half(above),
+            "noise": _middle_half([second - first for first, second in zip(bases, bases[1:])]),
+            "base": statistics.median(bases),
+            "ours": statistics.median(ours for _, ours in pairs),
+        }
+    ]
+
+
+def _lateness(peer: Peer, model: str) -> list[int]:
+    """Return how late each delta of an answer came, in nanoseconds."""
+    late: list[int] = []
+    peer.stream(model, lambda sent: late.append(time.monotonic_ns() - int(sent)))
+    return late
+
+
+def agent(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time an agent loop of two requests and two tools."""
+    count = 5 if quick else 40
+    pairs, again = in_turns(running(Loop(port), "agent", 10), running(Toolnexus(port), "agent", 10), count)
+    return [row("agent loop, streaming, over requests and sseclient-py by hand", 1.1, pairs, again)]
+
+
+def large(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time one large event, and arguments in many fragments at two sizes."""
+    event = "event-1" if quick else "event-8"
+    sizes = (64, 256) if quick else (1024, 4096)
+    count = 2 if quick else 5
+    rows = [
+        row(
+            f"one event of {event[6:]} MB",
+            2.0,
+            *in_turns(streaming(Floor(port), event), streaming(Toolnexus(port), event), count * 2),
+        )
+    ]
+    times = []
+    for size in sizes:
+        model = f"arguments-{size}"
+        pairs, again = in_turns(running(Floor(port), model), running(Toolnexus(port), model), count)
+        times.append(statistics.median(ours for _, ours in pairs))
+        rows.append(row(f"{size} kB of arguments in fragments of 20 bytes", 2.0, pairs, again))
+    growth = times[1] / times[0] / (sizes[1] / sizes[0])
+    rows.append(row("the same, time a byte when there are 4 times as many", 1.2, [(1.0, growth)], [1.0]))
+    return rows
+
+
+def many(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Run a hundred streams at once, a delta each 10 ms, against as many threads with a loop by hand."""
+    streams, model = (20, "paced-50-10") if quick else (100, "paced-200-10")
+    results: dict[str, list[tuple[float, float]]] = {"base": [], "ours": []}
+    for _ in range(2 if quick else 5):
+        for name, peer in (("base", Loop(port)), ("ours", Toolnexus(port))):
+            gc.collect()
+            results[name].append(_at_once(peer, model, streams))
+    rows = []
+    named = (("p99 of delivery", 3.0), ("CPU time", 1.7))
+    for position, (what, target) in enumerate(named):
+        bases = [result[position] for result in results["base"]]
+        ours = [result[position] for result in results["ours"]]
+        again = [second / first for first, second in zip(bases, bases[1:])]
+        what = f"{streams} streams at once, {what}, over {streams} threads by hand"
+        rows.append(row(what, target, list(zip(bases, ours)), again))
+    return rows
+
+
+def _at_once(peer: Peer, model: str, streams: int) -> tuple[float, float]:
+    """Return the 99th percentile of the lateness, and the CPU time, in seconds."""
+    late: list[list[int]] = [[] for _ in range(streams)]
+    threads = [
+        threading.Thread(target=lambda mine=mine: mine.extend(_lateness(peer, model))) for mine in late
+    ]
+    before = _cpu()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spent = _cpu() - before
+    every = sorted(nanoseconds for mine in late for nanoseconds in mine)
+    return every[len(every) * 99 // 100] / 1e9, spent
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def importing(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time imports in fresh interpreters, with bytecode on the disk."""
+    base = "import requests, sseclient, attrs"
+    rows = []
+    for ours in ("import toolnexus", "from toolnexus import Client"):
+        pairs, again = in_turns(_import(base), _import(ours), 3 if quick else 25)
+        rows.append(row(f"`{ours}`, over the three dependencies", 1.2, pairs, again))
+    return rows
+
+
+def _import(statement: str) -> Sample:
+    code = f"import time; began = time.perf_counter(); {statement}; print(time.perf_counter() - began)"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+    def sample() -> float:
+        with tempfile.TemporaryDirectory() as elsewhere:
+            command = [sys.executable, "-c", code]
+            done = subprocess.run(
+                command, env=environment, cwd=elsewhere, capture_output=True, text=True, check=True
+            )
+        return float(done.stdout)
+
+    sample()
+    return sample
+
+
+MEASURES = {f.__name__: f for f in (delta, latency, agent, large, many, importing)}
+
+
+if __name__ == "__main__":
+    name, port = sys.argv[1:3]
+    print(json.dumps(MEASURES[name](int(port), "--quick" in sys.argv)), flush=True)
