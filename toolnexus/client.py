@@ -30,7 +30,8 @@ from toolnexus.stream import Pump, Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
-from toolnexus.watch import Observers, RunWatch, Watch, check_watches
+from toolnexus.watch import Watch
+from toolnexus.watching import Observers, RunWatch, check_watches
 
 if TYPE_CHECKING:
     from toolnexus.conversation import Conversation
@@ -52,7 +53,8 @@ class Client:
     Args:
         base_url: The endpoint's URL; by default ``OPENAI_BASE_URL`` or ``ANTHROPIC_BASE_URL`` of the
             environment, else the provider's own.
-        style: The dialect: "openai" or "anthropic".
+        style: The dialect: "openai" (chat completions), "anthropic", "responses" (OpenAI's Responses API) or
+            "gemini".
         model: The model to ask.
         api_key: The key; by default that of the environment which belongs to the endpoint's host
             and style (``OPENAI_API_KEY``, ``ANTHROPIC_API_KEY``, ``OPENROUTER_API_KEY``, ...). An
@@ -349,6 +351,7 @@ class Client:
 
         def work(pump: Pump) -> RunResult:
             pump.reached = run.partial
+            run.retry_after_output = run.retry_after_output or pump.takes_text_back
             run.reporter = Reporter(run.run_id, wants, pump)
             owner = pump.consumer.ident if pump.consumer is not None else None
             return self._drive(run, storage, owner or creator, pump)

@@ -65,6 +65,10 @@ class Gate:
         with self._lock:
             self._requests, self._run = {}, None
 
+    def wait_on(self) -> None:
+        """Wait for answers from now on, however long the consumer goes on without."""
+        self._wait = True
+
     # -- in the consumer's thread ------------------------------------------------------------
 
     def answer(self, answer: Answer) -> None:

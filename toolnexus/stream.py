@@ -133,6 +133,8 @@ class Pump:
         self.consumer: threading.Thread | None = None
         #: Set while the result is being saved: then even a cancel waits for the outcome.
         self.committing = False
+        #: Whether the consumer can take text back, so that a call may be tried again after output.
+        self.takes_text_back = False
         #: What the run had reached, for a terminal item that the consumer has to make itself.
         self.reached: Callable[[], RunResult] | None = None
         self._work = work
@@ -367,6 +369,34 @@ class Stream:
         """Let another thread go on with the iteration."""
         self._owner = None
         self._pump.consumer = None
+
+    def takes_text_back(self) -> None:
+        """Whoever reads can take text back: a model call that fails after output may be tried again."""
+        self._pump.takes_text_back = True
+
+    def waits_for_answers(self) -> None:
+        """Keep suspended calls open however long nobody answers, as ``answers="wait"`` does."""
+        if self._gate is not None:
+            self._gate.wait_on()
+
+    def display(self, *, approval: str = "input") -> RunResult | None:
+        """
+        Show the stream until it ends: live in a notebook, in a terminal (with the extra ``cli``), or as text.
+
+        Args:
+            approval: How a person answers: "input", "buttons" (in a notebook; the cell then returns and
+                the stream goes on in the background) or "none".
+
+        Returns:
+            The result; None where it goes on in the background, or where the run failed, which is shown.
+        """
+        from toolnexus.compose.display import display
+
+        return display(self, approval=approval)
+
+    def _ipython_display_(self) -> None:
+        """Show the stream where it is a cell's last value."""
+        self.display()
 
     def sse(self, *, heartbeat: float | None = 15.0, resume_grace: float = 0.0) -> EventStreamBody:
         """

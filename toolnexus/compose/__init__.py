@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolnexus.compose.background import Background, run_in_background
+    from toolnexus.compose.display import display
     from toolnexus.compose.plain import event_to_dict
+    from toolnexus.compose.screen import Screen
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
 
 _LATER = {
+    "Screen": "screen",
+    "display": "display",
     "Background": "background",
     "EventStreamBody": "web",
     "continue_sse": "web",
@@ -22,7 +26,9 @@ _LATER = {
 __all__ = [
     "Background",
     "EventStreamBody",
+    "Screen",
     "continue_sse",
+    "display",
     "event_to_dict",
     "run_in_background",
     "sse",

@@ -131,6 +131,7 @@ def sse(stream: Stream, *, heartbeat: float | None = 15.0, resume_grace: float =
     Raises:
         ConfigurationError: A duration is negative.
     """
+    stream.takes_text_back()
     if (heartbeat is not None and heartbeat <= 0) or resume_grace < 0:
         raise ConfigurationError("heartbeat must be positive, and resume_grace not negative")
     return EventStreamBody(_Hold(stream, heartbeat, resume_grace))
