@@ -17,7 +17,7 @@ from toolnexus.options import Options
 from toolnexus.report import Reporter
 from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCallRecord, Usage
 from toolnexus.toolset import ToolSet
-from toolnexus.watch import SILENT, RunWatch
+from toolnexus.watching import SILENT, RunWatch
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
