@@ -1,0 +1,140 @@
+"""What a run looks like so far, as Markdown: what every display draws from."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from toolnexus.events import (
+    AttemptFailed,
+    Done,
+    Error,
+    Event,
+    Pending,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolFinished,
+    ToolOutput,
+)
+
+__all__ = ["Screen"]
+
+#: The most characters of a tool's arguments or output that are shown.
+_SHOWN = 2000
+
+
+class Screen:
+    """Takes events and gives the picture of the run."""
+
+    def __init__(self) -> None:
+        self._blocks: list[dict[str, Any]] = []
+        self.over = False
+
+    def take(self, event: Event) -> None:
+        """Take an event into the picture."""
+        if isinstance(event, Text):
+            self._running("text", event.delta)
+        elif isinstance(event, Thinking):
+            self._running("thinking", event.delta)
+        elif isinstance(event, ToolCall):
+            self._blocks.append(
+                {"kind": "tool", "id": event.id, "name": event.name, "args": event.args, "output": ""}
+            )
+        elif isinstance(event, ToolOutput):
+            self._tool(event.id, event.name)["output"] += event.delta
+        elif isinstance(event, ToolFinished):
+            self._tool(event.id, event.name).update(output=event.output, done=True, is_error=event.is_error)
+        elif isinstance(event, Pending):
+            self._blocks.append({"kind": "pending", "request": event.request})
+        elif isinstance(event, AttemptFailed):
+            self._take_back(event.text)
+        elif isinstance(event, (Done, Error)):
+            self.over = True
+            self._blocks.append({"kind": event.type, "event": event})
+
+    def _running(self, kind: str, delta: str) -> None:
+        if not self._blocks or self._blocks[-1]["kind"] != kind:
+            self._blocks.append({"kind": kind, "parts": []})
+        self._blocks[-1]["parts"].append(delta)
+
+    def _tool(self, id_: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] | None = next(
+            (b for b in reversed(self._blocks) if b["kind"] == "tool" and b["id"] == id_), None
+        )
+        if found is None:
+            found = {"kind": "tool", "id": id_, "name": name, "args": None, "output": ""}
+            self._blocks.append(found)
+        return found
+
+    def _take_back(self, text: str) -> None:
+        """Take the text of a try that failed out of the picture again."""
+        while self._blocks and self._blocks[-1]["kind"] in ("text", "thinking"):
+            block = self._blocks[-1]
+            if block["kind"] == "text":
+                joined = "".join(block["parts"])
+                if not text or not joined.endswith(text[-len(joined) :]):
+                    return
+                if len(joined) > len(text):
+                    block["parts"] = [joined[: -len(text)]]
+                    return
+                text = text[: -len(joined)]
+            self._blocks.pop()
+
+    @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return "".join("".join(b["parts"]) for b in self._blocks if b["kind"] == "text")
+
+    def markdown(self, *, collapsible: bool = True) -> str:
+        """
+        Return the picture as Markdown.
+
+        Args:
+            collapsible: Whether tool calls are HTML that folds; else one line each.
+        """
+        parts = (_drawn(block, collapsible) for block in self._blocks)
+        return "\n\n".join(part for part in parts if part)
+
+
+def _drawn(block: dict[str, Any], collapsible: bool) -> str:
+    kind = block["kind"]
+    if kind == "text":
+        return "".join(block["parts"])
+    if kind == "thinking":
+        return _folded("thinking", "".join(block["parts"]), collapsible) if collapsible else ""
+    if kind == "tool":
+        return _tool(block, collapsible)
+    if kind == "pending":
+        return f"**{_escaped(block['request'].prompt)}**"
+    if kind == "done":
+        return _ending(block["event"])
+    return f"**failed:** {_escaped(block['event'].error.describe())}"
+
+
+def _tool(block: dict[str, Any], collapsible: bool) -> str:
+    args = "" if block["args"] is None else json.dumps(block["args"], ensure_ascii=False, default=str)
+    state = "failed" if block.get("is_error") else "" if block.get("done") else "running"
+    title = f"{block['name']}({args[:120]}){' · ' + state if state else ''}"
+    if collapsible:
+        return _folded(title, f"{args}\n\n{block['output']}", True)
+    return f"`{title.replace('`', chr(39))}`"
+
+
+def _folded(title: str, body: str, collapsible: bool) -> str:
+    shown = body if len(body) <= _SHOWN else f"{body[: _SHOWN // 2]}\n…\n{body[-_SHOWN // 2 :]}"
+    return f"<details><summary>{_escaped(title)}</summary><pre>{_escaped(shown)}</pre></details>"
+
+
+def _ending(event: Done) -> str:
+    result = event.result
+    usage = result.usage
+    parts = [f"{usage.prompt_tokens}+{usage.completion_tokens} tokens"]
+    if result.status != "done":
+        parts.insert(0, result.status + (f" ({result.limit})" if result.limit else ""))
+    return f"*{' · '.join(parts)}*"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
