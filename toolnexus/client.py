@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,9 @@ from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
 from toolnexus.loop import drive, report_usage
 from toolnexus.metrics import Registry, feeds
+from toolnexus.model_calls import ModelCalls
 from toolnexus.options import Options, check_session, make_options
+from toolnexus.preparing import ask_for, joined, make_durable, memory_store, overridden, to_answers
 from toolnexus.prompt import check_history, to_message
 from toolnexus.report import Reporter
 from toolnexus.results import Message, RunResult
@@ -35,7 +37,6 @@ from toolnexus.watching import Observers, RunWatch, check_watches
 
 if TYPE_CHECKING:
     from toolnexus.conversation import Conversation
-    from toolnexus.single import ChunkStream, TranslateResult
     from toolnexus.suspension import Answer, Request
 
 __all__ = ["Client", "create_client"]
@@ -43,7 +44,7 @@ __all__ = ["Client", "create_client"]
 _log = logging.getLogger("toolnexus")
 
 
-class Client:
+class Client(ModelCalls):
     """
     Runs and streams agents on one endpoint.
 
@@ -177,7 +178,7 @@ class Client:
         )
         self._user_session = check_session(session)
         self._fallbacks = [_as_client(item) for item in fallbacks]
-        self._store = _memory_store() if store is None else check_store(store)
+        self._store = memory_store() if store is None else check_store(store)
         self._watches = [*check_watches(watch), *feeds(on_metric)]
         self._open()
 
@@ -269,8 +270,8 @@ class Client:
         """
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = False
-        _make_durable(run, storage, durable)
-        _ask_for(run, output)
+        make_durable(run, storage, durable)
+        ask_for(run, output)
         try:
             return self._drive(run, storage, threading.get_ident())
         except BaseException:
@@ -328,8 +329,8 @@ class Client:
         run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
         run.streaming = model_stream
         run.retry_after_output = retry_after_output
-        _make_durable(run, storage, durable)
-        _ask_for(run, output)
+        make_durable(run, storage, durable)
+        ask_for(run, output)
         return self._stream(run, storage, channels, keep_events, answers)
 
     def _stream(
@@ -401,8 +402,8 @@ class Client:
         """
         run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
         run.streaming = False
-        run.answers = _to_answers(answers)
-        _make_durable(run, storage, durable)
+        run.answers = to_answers(answers)
+        make_durable(run, storage, durable)
         return self._drive(run, storage, threading.get_ident())
 
     def resume_stream(
@@ -424,7 +425,7 @@ class Client:
         The arguments are those of `resume` and `stream`.
         """
         run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
-        run.answers = _to_answers(answers)
+        run.answers = to_answers(answers)
         return self._stream(run, storage, channels, keep_events, "now")
 
     def ask(
@@ -471,96 +472,6 @@ class Client:
 
         return Conversation(self, tools, id=id)
 
-    def chunks(
-        self,
-        messages: Any,
-        tools: Any = None,
-        *,
-        scope: CancelScope | None = None,
-        **overrides: Any,
-    ) -> ChunkStream:
-        """
-        Make one model call and iterate over its chunks; no tool is run.
-
-        Args:
-            messages: A prompt, or a list of message dicts.
-            tools: Tools and functions to declare, or a toolkit.
-            scope: What cancels the call, beside the stream itself.
-            overrides: ``model``, ``system_prompt`` or ``timeout`` for this call only.
-
-        Returns:
-            The chunks; exactly one of type "done", always the last, also on failure.
-
-        Raises:
-            ConfigurationError: An argument is wrong.
-        """
-        from toolnexus.single import chunked, single
-
-        return chunked(single(self, messages, tools, scope, overrides))
-
-    def translate(
-        self,
-        messages: Any,
-        *,
-        tools: Iterable[Mapping[str, Any]] | None = None,
-        toolkit: Any = None,
-        tool_choice: Any = None,
-        system: str | None = None,
-        max_tokens: int | None = None,
-        scope: CancelScope | None = None,
-        **overrides: Any,
-    ) -> TranslateResult:
-        """
-        Make one model call with OpenAI's shapes in and out, whatever the endpoint speaks.
-
-        Args:
-            messages: OpenAI-shaped messages, or a prompt.
-            tools: OpenAI-shaped tool declarations.
-            toolkit: Tools or a toolkit whose tools are declared before those.
-            tool_choice: OpenAI's ``tool_choice``: "auto", "none", "required" or one function.
-            system: The system text; by default that of the messages, else the client's own.
-            max_tokens: The most tokens of the answer.
-            scope: What cancels the call.
-            overrides: ``model`` or ``timeout`` for this call only.
-
-        Returns:
-            The answer; its tool calls were not run.
-
-        Raises:
-            ToolnexusError: The call failed.
-        """
-        from toolnexus.single import Translation, ask_once, translated, translation
-
-        options = Translation(tools, toolkit, tool_choice, system, max_tokens)
-        run = translation(self, messages, options, scope, overrides)
-        run.streaming = False
-        with run.scope.running():
-            return translated(ask_once(run))
-
-    def translate_stream(
-        self,
-        messages: Any,
-        *,
-        tools: Iterable[Mapping[str, Any]] | None = None,
-        toolkit: Any = None,
-        tool_choice: Any = None,
-        system: str | None = None,
-        max_tokens: int | None = None,
-        scope: CancelScope | None = None,
-        **overrides: Any,
-    ) -> Iterator[dict[str, Any]]:
-        """
-        Make one model call and yield ``chat.completion.chunk`` dicts; the arguments are those of `translate`.
-
-        Yields:
-            The chunks; a failure is a last one of the shape ``{"error": {...}}``.
-        """
-        from toolnexus.single import Translation, chunked, openai_chunks, translation
-
-        options = Translation(tools, toolkit, tool_choice, system, max_tokens)
-        run = translation(self, messages, options, scope, overrides)
-        return openai_chunks(chunked(run), run.options.model)
-
     # -- inside ------------------------------------------------------------------------------
 
     def _prepare(
@@ -574,7 +485,7 @@ class Client:
         overrides: dict[str, Any],
     ) -> tuple[Run, Storage | None]:
         """Check everything that can be known before anything is sent."""
-        options = _overridden(self._options, overrides)
+        options = overridden(self._options, overrides)
         if self._generate is None:
             options.key()
         if id is not None and history is not None:
@@ -630,7 +541,7 @@ class Client:
                         stored = storage.load()
                         if run.journal is not None:
                             run.journal.open(run.messages, run.answers, storage.version)
-                        run.messages = _joined(stored, run)
+                        run.messages = joined(stored, run)
                         result = drive(run)
                         if pump is not None:
                             pump.committing = True
@@ -661,52 +572,3 @@ def create_client(base_url: str | None = None, **options: Any) -> Client:
         ConfigurationError: An option has a wrong type or value.
     """
     return Client(base_url, **options)
-
-
-def _ask_for(run: Run, output: Any) -> None:
-    if output is not None:
-        from toolnexus.output import make_output
-
-        run.ask_for(make_output(output))
-
-
-def _make_durable(run: Run, storage: Storage | None, durable: bool) -> None:
-    if not durable:
-        return
-    if storage is None:
-        raise ConfigurationError("a durable run needs the id of a conversation")
-    from toolnexus.durable import Journal
-
-    run.journal = Journal(storage.store, storage.id)
-
-
-def _to_answers(answers: Any) -> list[Answer]:
-    from toolnexus.resume import to_answers
-
-    return to_answers(answers)
-
-
-def _joined(stored: list[Message], run: Run) -> list[Message]:
-    """Put what a run brings behind what is stored, where every call then has a result."""
-    return [*balanced(stored), *run.messages] if run.messages else stored
-
-
-def _memory_store() -> Any:
-    from toolnexus.stores.memory import MemoryStore  # here, because importing shall be cheap
-
-    return MemoryStore()
-
-
-_OVERRIDES = ("model", "system_prompt", "max_turns", "timeout")
-
-
-def _overridden(options: Options, overrides: dict[str, Any]) -> Options:
-    """Return the options with those that are given for one run."""
-    if not overrides:
-        return options
-    unknown = [name for name in overrides if name not in _OVERRIDES]
-    if unknown:
-        raise ConfigurationError(
-            f"unknown argument {unknown[0]!r}; for one run there are {', '.join(_OVERRIDES)}"
-        )
-    return attrs.evolve(options, **overrides)

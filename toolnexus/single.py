@@ -27,7 +27,7 @@ from toolnexus.values import Value
 
 if TYPE_CHECKING:
     from toolnexus.cancel import CancelScope
-    from toolnexus.client import Client
+    from toolnexus.model_calls import ModelCalls
 
 __all__ = ["ChunkStream", "TranslateResult", "TranslatedToolCall", "collect", "finalize_tool_calls"]
 
@@ -238,7 +238,7 @@ class Translation:
 
 
 def single(
-    client: Client, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
+    client: ModelCalls, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
 ) -> Run:
     """Prepare a run of one model call."""
     listed = isinstance(messages, (list, tuple)) and all(
@@ -250,7 +250,11 @@ def single(
 
 
 def translation(
-    client: Client, messages: Any, options: Translation, scope: CancelScope | None, overrides: dict[str, Any]
+    client: ModelCalls,
+    messages: Any,
+    options: Translation,
+    scope: CancelScope | None,
+    overrides: dict[str, Any],
 ) -> Run:
     """Prepare a translated call: the messages' own system text goes before the client's."""
     own = any(isinstance(m, dict) and m.get("role") in ("system", "developer") for m in messages or ())
