@@ -23,12 +23,13 @@ from toolnexus.model_calls import ModelCalls
 from toolnexus.options import Options, check_session, make_options
 from toolnexus.preparing import ask_for, joined, make_durable, memory_store, overridden, to_answers
 from toolnexus.prompt import check_history, to_message
+from toolnexus.pump import Pump
 from toolnexus.report import Reporter
 from toolnexus.results import Message, RunResult
 from toolnexus.run import Run, new_run_id
 from toolnexus.storage import Storage, check_store
 from toolnexus.stores.locks import ConversationLocks
-from toolnexus.stream import Pump, Stream
+from toolnexus.stream import Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError

@@ -17,10 +17,11 @@ from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import Done, Error, Event, Text, Thinking, ToolCallDelta, UsageReport
 from toolnexus.loop import report_usage
 from toolnexus.merge import ReplyBuilder
+from toolnexus.pump import Pump
 from toolnexus.report import Reporter
 from toolnexus.results import Message, RunResult, Usage
 from toolnexus.run import Run
-from toolnexus.stream import Pump, Stream
+from toolnexus.stream import Stream
 from toolnexus.tools.base import Tool
 from toolnexus.toolset import ToolSet
 from toolnexus.values import Value

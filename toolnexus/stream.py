@@ -1,26 +1,18 @@
-"""
-What the caller of `stream()` holds, and the pump: the thread that drives the loop for it.
-
-The pump holds no reference to the `Stream`. So a stream that nobody holds any more is collected,
-its finalizer cancels the run, and the pump ends.
-"""
+"""What the caller of `stream()` holds."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from toolnexus.abandon import start_thread
-from toolnexus.cancel import POLL, CancelScope
+from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
+from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
@@ -28,243 +20,9 @@ if TYPE_CHECKING:
     from toolnexus.gate import Gate
     from toolnexus.suspension import Answer, Request
 
-__all__ = ["Pump", "Stream"]
+__all__ = ["Stream"]
 
 _log = logging.getLogger("toolnexus")
-
-#: The most events that travel as one item.
-_BATCH = 32
-
-#: How long events may be kept back while more are on their way, in seconds.
-_MAX_AGE = 0.005
-
-#: How often a consumer that waits looks whether the run is over, in seconds; a cancel wakes it.
-_LOOK = 0.25
-
-#: How long the consumer waits for the pump's own last word after a cancel, in seconds.
-_GRACE = 0.05
-
-
-class _Channel:
-    """
-    A bounded channel from one thread to one other, for lists of events; the bound is on the events.
-
-    `queue.Queue` does the same with a lock and two conditions in Python, at several times the cost
-    an item: with a hundred streams at once that decides about the latency. This one is a
-    `SimpleQueue`, which is written in C, two counters, and a lock that the sender waits on when
-    there is no room.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._items: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self._sent = 0  # written by the sender only
-        self._taken = 0  # written by the receiver only
-        self._waiting = False
-        self._room = threading.Lock()
-        self._room.acquire()
-
-    def send(self, events: list[Event], timeout: float) -> bool:
-        """Send events if there is room within the time; tell whether there was."""
-        if self._sent - self._taken >= self._size:
-            self._waiting = True
-            # Looked at again, because the receiver may have taken something before it saw the flag.
-            if self._sent - self._taken >= self._size:
-                self._room.acquire(timeout=timeout)
-            self._waiting = False
-            if self._sent - self._taken >= self._size:
-                return False
-        self.force(events)
-        return True
-
-    def force(self, events: list[Event]) -> None:
-        """Send events past the bound."""
-        self._sent += len(events)
-        self._items.put(events)
-
-    def wake(self) -> None:
-        """Let the receiver look up: it takes a list without events. Any thread may do this."""
-        self._items.put([])
-
-    def is_empty(self) -> bool:
-        """Tell whether there is nothing to take."""
-        return self._items.empty()
-
-    def take(self, timeout: float) -> list[Event]:
-        """Return the next events; raises `queue.Empty` when none come within the time."""
-        events = self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
-        self._taken += len(events)
-        if self._waiting:
-            self._waiting = False
-            with contextlib.suppress(RuntimeError):
-                self._room.release()
-        return events
-
-
-class _NothingCameError(Exception):
-    """Nothing came within the time that the consumer had."""
-
-
-class Pump:
-    """
-    Drives a run in a thread and puts its events into a bounded queue.
-
-    Args:
-        run_id: The run's id.
-        scope: What ends the run.
-        work: Drives the run and returns its result; gets the pump to put events into.
-        queue_size: The most events that wait for the consumer.
-        abandon_timeout: Seconds that a full queue may wait for a consumer; None for ever.
-    """
-
-    def __init__(
-        self,
-        run_id: str,
-        scope: CancelScope,
-        work: Callable[[Pump], RunResult],
-        *,
-        queue_size: int,
-        abandon_timeout: float | None = None,
-    ) -> None:
-        self.run_id = run_id
-        self.scope = scope
-        self.thread: threading.Thread | None = None
-        #: The thread that iterates; when it dies the run has nobody to tell.
-        self.consumer: threading.Thread | None = None
-        #: Set while the result is being saved: then even a cancel waits for the outcome.
-        self.committing = False
-        #: Whether the consumer can take text back, so that a call may be tried again after output.
-        self.takes_text_back = False
-        #: What the run had reached, for a terminal item that the consumer has to make itself.
-        self.reached: Callable[[], RunResult] | None = None
-        self._work = work
-        self._channel = _Channel(queue_size)
-        self._batch: list[Event] = []
-        self._limit = min(_BATCH, queue_size)
-        self._oldest = 0.0
-        self._abandon_timeout = abandon_timeout
-        self._forget_wake: Callable[[], None] = lambda: None
-
-    # -- in the pump's thread ----------------------------------------------------------------
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._forget_wake = self.scope.on_cancel(self._channel.wake)
-        self.thread = start_thread(self._main, f"pump-{self.run_id}")
-
-    def _main(self) -> None:
-        terminal: Event
-        try:
-            terminal = Done(self._work(self))
-        except ToolnexusError as error:
-            terminal = Error(error)
-        except BaseException as error:  # noqa: BLE001 - a stream ends with a terminal item, whatever happens
-            terminal = Error(_wrapped(error))
-        self._work = _no_work  # lets go of what the run held
-        self._forget_wake()
-        if isinstance(terminal, Error):
-            self.scope.cancel()  # an abandoned scope has told nobody yet
-        with contextlib.suppress(ToolnexusError):
-            self._end(terminal)
-
-    def _end(self, terminal: Event) -> None:
-        """Hand on what is left, then the terminal item; a full queue does not keep it back."""
-        batch, self._batch = [*self._batch, terminal], []
-        while not self._channel.send(batch, POLL):
-            if self.scope.cancelled or self._nobody_comes():
-                self._channel.force([terminal])
-                return
-
-    def put(self, event: Event) -> None:
-        """Take an event."""
-        batch = self._batch
-        if not batch:
-            self._oldest = time.monotonic()
-        batch.append(event)
-        if len(batch) >= self._limit:
-            self.flush()
-
-    def before_wait(self, ready: Callable[[], bool]) -> None:
-        """Hand on before a wait, but not while bytes keep coming: one item for many events is cheaper."""
-        if self._batch and (time.monotonic() - self._oldest > _MAX_AGE or not ready()):
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand on what was taken, waiting while the queue is full."""
-        batch, self._batch = self._batch, []
-        if not batch:
-            return
-        if self._channel.send(batch, 0.0):
-            return
-        waited_since = time.monotonic()
-        while not self._channel.send(batch, POLL):
-            self.scope.check()
-            self._check_consumer(waited_since)
-
-    def _check_consumer(self, waited_since: float) -> None:
-        limit = self._abandon_timeout
-        if self._nobody_comes():
-            self.scope.cancel("the thread that read the stream has ended")
-        elif limit is not None and time.monotonic() - waited_since > limit:
-            self.scope.cancel(f"nobody read the stream for abandon_timeout={limit:g} s")
-        self.scope.check()
-
-    def _nobody_comes(self) -> bool:
-        return self.consumer is not None and not self.consumer.is_alive()
-
-    # -- in the consumer's thread ------------------------------------------------------------
-
-    def take(self, patience: float | None = None) -> list[Event] | None:
-        """
-        Return the next events, or None when the scope has ended and the pump is silent.
-
-        Raises:
-            _NothingCameError: The patience is over.
-        """
-        ended_at: float | None = None
-        until = None if patience is None else time.monotonic() + patience
-        while True:
-            left = _LOOK if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
-            try:
-                events = self._channel.take(POLL if ended_at is not None else left)
-            except queue.Empty:
-                events = []
-            if events:
-                return events
-            self._check_pump()
-            if not self.scope.cancelled or self.committing:
-                if until is not None and time.monotonic() >= until:
-                    raise _NothingCameError
-                continue
-            if ended_at is None:
-                ended_at = time.monotonic()
-            elif time.monotonic() - ended_at > _GRACE:
-                return None
-
-    def _check_pump(self) -> None:
-        """A pump without a thread says no last word: after a fork it lives in the other process."""
-        if self.thread is not None and not self.thread.is_alive() and self._channel.is_empty():
-            self.committing = False
-            self.scope.cancel("its thread is gone; after a fork it is in the other process")
-
-    def last_word(self) -> Event | None:
-        """Return the pump's terminal item if it is there already, past all that stands before it."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                for event in self._channel.take(0.0):
-                    if isinstance(event, (Done, Error)):
-                        return event
-        return None
-
-
-def _no_work(pump: Pump) -> RunResult:
-    raise AssertionError("a pump runs once")
-
-
-def _wrapped(error: BaseException) -> ToolnexusError:
-    wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _speaker(run_id: str, error: ToolnexusError) -> Callable[[], None]:
@@ -360,7 +118,7 @@ class Stream:
         self._patience = seconds
         try:
             return next(self)
-        except _NothingCameError:
+        except NothingCameError:
             return None
         finally:
             self._patience = None
@@ -426,7 +184,7 @@ class Stream:
             self.start()
         try:
             batch = None if self._closed else self._pump.take(self._patience)
-        except _NothingCameError:
+        except NothingCameError:
             raise
         except BaseException:
             self.close()
@@ -467,7 +225,7 @@ class Stream:
         if isinstance(event, Error) and not isinstance(event.peek(), RunCancelledError):
             event.if_nobody_looks(_speaker(self.run_id, event.peek()))
         if self._pump.thread is not None and not self._closed:
-            self._pump.thread.join(_GRACE)
+            self._pump.thread.join(GRACE)
 
     def answer(
         self, request: Request | Answer, ok: bool = True, data: Any = None, reason: str | None = None
@@ -521,7 +279,7 @@ class Stream:
             self._batch = iter(())
         thread = self._pump.thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_GRACE * 2)
+            thread.join(GRACE * 2)
 
     def __enter__(self) -> Stream:
         return self
