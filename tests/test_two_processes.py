@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.postgres import postgres
 from tests.support.conversation_job import CONVERSATIONS
+from tests.support.postgres import postgres
 from tests.support.store_worker import open_store
 from toolnexus.testing import ModelServer, reply, tool_call
 

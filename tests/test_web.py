@@ -15,8 +15,7 @@ import pytest
 import requests
 
 from toolnexus import Client, ConfigurationError, Done, Error, Event, Text, Tool, pending
-from toolnexus.compose import continue_sse, event_to_dict, run_in_background
-from toolnexus.compose import web
+from toolnexus.compose import continue_sse, event_to_dict, run_in_background, web
 from toolnexus.testing import ModelServer
 
 
