@@ -14,6 +14,7 @@ import pytest
 from tests.support.wire import Recording, digest, recordings
 from toolnexus import Client, Done, Error, Text, Tool
 from toolnexus.testing import ModelServer, raw
+from toolnexus.wire import DIALECTS
 
 CUTS = 20
 
@@ -30,10 +31,8 @@ def server() -> Iterator[ModelServer]:
 @pytest.fixture(scope="module")
 def clients(server: ModelServer) -> Iterator[dict[str, Client]]:
     made = {
-        style: Client(
-            server.url_for(style), style=style, model="m", api_key="k", retries=0, max_turns=1
-        )
-        for style in ("openai", "anthropic")
+        style: Client(server.url_for(style), style=style, model="m", api_key="k", retries=0, max_turns=1)
+        for style in DIALECTS
     }
     yield made
     for client in made.values():
@@ -76,9 +75,22 @@ def said(data: bytes) -> tuple[str, bool]:
         texts = [(c.get("delta") or {}).get("content") for c in choices]
         finishes = any(c.get("finish_reason") for c in choices)
         return "".join(t for t in texts if isinstance(t, str)), finishes
+    if "candidates" in value or "promptFeedback" in value:
+        return said_by_gemini(value)
+    if str(value.get("type")).startswith("response."):
+        finishes = value["type"] in ("response.completed", "response.incomplete")
+        return (value["delta"] if value["type"] == "response.output_text.delta" else ""), finishes
     delta = value.get("delta") or {}
     finishes = value.get("type") == "message_stop" or bool(delta.get("stop_reason"))
     return (delta.get("text") or "") if delta.get("type") == "text_delta" else "", finishes
+
+
+def said_by_gemini(value: dict[str, Any]) -> tuple[str, bool]:
+    """Return the same for a piece of Gemini's."""
+    candidates = value.get("candidates") or ()
+    parts = [p for c in candidates for p in (c.get("content") or {}).get("parts") or ()]
+    finishes = any(c.get("finishReason") for c in candidates) or "promptFeedback" in value
+    return "".join(p.get("text") or "" for p in parts if not p.get("thought")), finishes
 
 
 def places(recording: Recording, events: list[Piece]) -> list[int]:
@@ -97,7 +109,7 @@ def places(recording: Recording, events: list[Piece]) -> list[int]:
 
 def tools_of(recording: Recording, ran: list[str]) -> list[Tool]:
     """Return tools under the names that the recording calls, which note that they ran."""
-    names = {call["name"] for call in recording.expect["tool_calls"] if call["name"]}
+    names = {call["name"] for call in recording.expect["tool_calls"] or () if call["name"]}
     return [Tool(name, execute=lambda args, ctx: ran.append(ctx.tool_name)) for name in sorted(names)]
 
 
@@ -106,6 +118,7 @@ def test_a_cut_recording(recording: Recording, server: ModelServer, clients: dic
     """The end signal decides; what had arrived before the cut stands on the error."""
     events = pieces(recording)
     plain = digest("".join(event.text for event in events)) == recording.expect["text_sha256_12"]
+    plain = plain and "delta-text-differs-from-final" not in recording.meta["shows"]
     signal = next((event for event in events if event.finishes), None)
     for number, place in enumerate(places(recording, events)):
         ran: list[str] = []
@@ -153,7 +166,5 @@ def play(
 def test_most_recordings_can_be_checked_without_our_code() -> None:
     """The plain reading above gives the recorded text of nearly all of them."""
     every = recordings(stream=True, ok=True)
-    plain = [
-        r for r in every if digest("".join(p.text for p in pieces(r))) == r.expect["text_sha256_12"]
-    ]
+    plain = [r for r in every if digest("".join(p.text for p in pieces(r))) == r.expect["text_sha256_12"]]
     assert len(plain) >= 0.9 * len(every)

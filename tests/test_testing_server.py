@@ -278,7 +278,7 @@ def test_options_are_checked_when_the_answer_is_made(server: ModelServer) -> Non
         server.say("x", unknown=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="an answer is made by"):
         server.play([42])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="'openai', 'anthropic', not 'klingon'"):
+    with pytest.raises(ValueError, match="'responses', 'gemini', not 'klingon'"):
         ModelServer("klingon")
 
 

@@ -16,7 +16,12 @@ _OWN = _HERE.parents[1] / "data" / "wire"
 #: All recordings where they are there, else those that travel with the suite.
 ROOT = _SHARED if _SHARED.is_dir() else _OWN
 
-STYLES = {"openai-chat": "openai", "anthropic": "anthropic"}
+STYLES = {
+    "openai-chat": "openai",
+    "anthropic": "anthropic",
+    "responses": "responses",
+    "gemini": "gemini",
+}
 
 
 @attrs.frozen
@@ -48,7 +53,9 @@ def recordings(*, stream: bool | None = None, ok: bool | None = None) -> list[Re
     found = []
     for meta_path in sorted(ROOT.glob("*/*.meta.json")):
         meta = json.loads(meta_path.read_text("utf-8"))
-        if meta["style"] not in STYLES or (ok is not None and ok != ((meta["status"] or 500) < 300)):
+        # Where the status was not recorded, the name says whether it was an error.
+        status = meta["status"] or (500 if meta_path.name.startswith("error-") else 200)
+        if meta["style"] not in STYLES or (ok is not None and ok != (status < 300)):
             continue
         stem = meta_path.name.removesuffix(".meta.json")
         for suffix in (".sse", ".json"):

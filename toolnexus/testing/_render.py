@@ -50,9 +50,12 @@ class Dialect(Protocol):
 
     name: str
     base_path: str
-    suffix: str
     ping: bytes
     request_id_header: str
+
+    @property
+    def suffix(self) -> str | tuple[str, ...]:
+        """How the paths end that are asked for it."""
 
     def events(self, turn: Turn, asked: Asked) -> Iterator[bytes]:
         """Yield the events of a turn up to its last content."""

@@ -76,14 +76,20 @@ class RecordedRequest:
 
     @property
     def stream(self) -> bool:
-        """Whether the body asks for a stream."""
-        return self.option("stream") is True
+        """Whether the body, or the path as in Gemini's API, asks for a stream."""
+        return self.option("stream") is True or self.path.endswith(":streamGenerateContent")
+
+    @property
+    def model(self) -> str:
+        """The model that the body, or the path as in Gemini's API, names; empty where there is none."""
+        in_path = self.path.rpartition("/models/")[2].rpartition(":")[0]
+        return str(self.option("model") or in_path)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages in the body; an empty list where there are none."""
-        messages = self.option("messages")
-        return messages if isinstance(messages, list) else []
+        """The messages in the body, under the name that the API has for them; a list, empty without any."""
+        found = [self.option(name) for name in ("messages", "input", "contents")]
+        return next((messages for messages in found if isinstance(messages, list)), [])
 
     def option(self, name: str) -> Any:
         """Return a field of the body, or None where it or the body is not there."""

@@ -23,10 +23,12 @@ from toolnexus.testing._answers import (
 from toolnexus.testing._anthropic import Anthropic
 from toolnexus.testing._connection import Connection
 from toolnexus.testing._deliver import Gate, Sender
+from toolnexus.testing._gemini import Gemini
 from toolnexus.testing._listener import Listener
 from toolnexus.testing._openai import OpenAI
 from toolnexus.testing._render import Asked, Dialect, render
 from toolnexus.testing._requests import RecordedRequest
+from toolnexus.testing._responses import Responses
 from toolnexus.testing._scripting import Scripting
 from toolnexus.testing._tls import server_context
 
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelServer"]
 
-_DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OpenAI(), Anthropic())}
+_ALL: tuple[Dialect, ...] = (OpenAI(), Anthropic(), Responses(), Gemini())
+_DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 
 
 def _dialect_of(request: RecordedRequest) -> Dialect | None:
@@ -49,13 +52,14 @@ class ModelServer(Scripting):
     """
     A model server on 127.0.0.1 that answers what a test tells it to, over real sockets.
 
-    It speaks OpenAI's chat completions at ``/v1/chat/completions`` and Anthropic's messages at
-    ``/v1/messages``; an answer is rendered for the path that was asked, as a stream or whole, as the request
-    wants it. Answers are used up in order; when there are none, the ``on_request`` function decides, and
-    without one the request gets status 400 and counts as unexpected.
+    It speaks OpenAI's chat completions at ``/v1/chat/completions``, Anthropic's messages at
+    ``/v1/messages``, OpenAI's responses at ``/v1/responses`` and Gemini's own protocol at
+    ``/v1beta/models/NAME:generateContent``; an answer is rendered for the path that was asked, as a stream
+    or whole, as the request wants it. Answers are used up in order; when there are none, the ``on_request``
+    function decides, and without one the request gets status 400 and counts as unexpected.
 
     Args:
-        style: Whose address ``base_url`` is: "openai" or "anthropic".
+        style: Whose address ``base_url`` is: "openai", "anthropic", "responses" or "gemini".
         script: Answers to begin with.
         tls: Whether to speak HTTPS, with a certificate of the authority in ``ca_path``; needs ``trustme``.
 
@@ -118,7 +122,7 @@ class ModelServer(Scripting):
         return f"<ModelServer {state}, {len(self.requests)} requests, {len(self._script)} answers left>"
 
     def url_for(self, style: str) -> str:
-        """Return the base URL for a client of a style; this server serves both."""
+        """Return the base URL for a client of a style; this server serves them all."""
         return self.url + _DIALECTS[style].base_path
 
     def close(self) -> None:
@@ -234,7 +238,7 @@ class ModelServer(Scripting):
         options = request.option("stream_options")
         asked = Asked(
             number=number,
-            model=str(request.option("model") or "test"),
+            model=request.model or "test",
             stream=request.stream,
             include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         )
