@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from toolnexus.suspension import Answer, Request, pending, relay_tool
     from toolnexus.toolkit import Toolkit, create_toolkit
     from toolnexus.tools.functions import collect, tool
+    from toolnexus.watch import Watch, WatchedAttempt, WatchedRun, WatchedTool
 
 _LATER = {
     "Answer": "toolnexus.suspension",
@@ -107,6 +108,10 @@ _LATER = {
     "Chunk": "toolnexus.chunks",
     "ChunkStream": "toolnexus.single",
     "TranslateResult": "toolnexus.single",
+    "Watch": "toolnexus.watch",
+    "WatchedAttempt": "toolnexus.watch",
+    "WatchedRun": "toolnexus.watch",
+    "WatchedTool": "toolnexus.watch",
     "collect": "toolnexus.tools.functions",
     "compactor": "toolnexus.compaction",
     "create_in_process_client": "toolnexus.in_process",
@@ -200,6 +205,10 @@ __all__ = [
     "Usage",
     "UsageReport",
     "Value",
+    "Watch",
+    "WatchedAttempt",
+    "WatchedRun",
+    "WatchedTool",
     "__version__",
     "collect",
     "compactor",
