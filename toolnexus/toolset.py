@@ -10,7 +10,7 @@ from toolnexus.errors import ConfigurationError
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
 
-__all__ = ["ToolSet"]
+__all__ = ["ToolSet", "as_tools"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -33,7 +33,7 @@ class ToolSet:
 
     def _table(self) -> dict[str, Tool]:
         table: dict[str, Tool] = {}
-        for tool in _listed(self.source):
+        for tool in as_tools(self.source):
             if not _NAME.fullmatch(tool.name):
                 raise ConfigurationError(
                     f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
@@ -44,7 +44,7 @@ class ToolSet:
         return table
 
     def refresh(self) -> bool:
-        """Take in the changes of a toolkit whose servers changed their tools; tells whether there were any."""
+        """Take in what changed in a toolkit since the last look; tells whether there was anything."""
         revision = getattr(self.source, "revision", None)
         if revision == self._revision:
             return False
@@ -80,12 +80,21 @@ class ToolSet:
         return list(self._tools)
 
     def prompt(self) -> str | None:
-        """Return what the toolkit adds to the system prompt, or None."""
+        """Return what the toolkit adds to the system prompt: its skills, where they can be loaded."""
         prompt = getattr(self.source, "skills_prompt", None)
-        return (prompt() or None) if callable(prompt) else None
+        if not callable(prompt) or not any(tool.source == "skill" for tool in self._tools.values()):
+            return None
+        return prompt() or None
 
 
-def _listed(tools: Any) -> list[Tool]:
+def as_tools(tools: Any) -> list[Tool]:
+    """
+    Return tools for whatever a user gives: a toolkit or another source, functions, tools, lists of them.
+
+    Raises:
+        ConfigurationError: Something is no tool.
+        SchemaError: No schema can be made for a function's parameter.
+    """
     if tools is None:
         return []
     listed = getattr(tools, "tools", tools)
@@ -95,4 +104,12 @@ def _listed(tools: Any) -> list[Tool]:
         listed = [listed]
     from toolnexus.tools.functions import as_tool
 
-    return [item if isinstance(item, Tool) else as_tool(item) for item in listed]
+    found: list[Tool] = []
+    for item in listed:
+        if isinstance(item, Tool):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):  # what `collect` and `openapi_tools` return
+            found += as_tools(item)
+        else:
+            found.append(as_tool(item))
+    return found

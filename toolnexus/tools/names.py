@@ -28,7 +28,8 @@ def valid_name(text: str, taken: Container[str] = ()) -> str:
     """
     Return a valid tool name for a text: the same for the same text, and none of those taken.
 
-    A name that must be cut, or that another one took, ends in a few characters made from the text.
+    It has letters, digits, ``_`` and ``-``, at most 64, and begins with a letter or ``_``. A name that
+    must be cut, or that another one took, ends in a few characters made from the text.
 
     Args:
         text: What the tool is called where it comes from.
@@ -38,6 +39,8 @@ def valid_name(text: str, taken: Container[str] = ()) -> str:
     ('a_b', True, 64)
     """
     name = sanitize(text) or "tool"
+    if not (name[0].isalpha() or name[0] == "_"):
+        name = f"_{name}"  # some providers want no other beginning
     if len(name) <= MAX_NAME and name not in taken:
         return name
     salt = 0

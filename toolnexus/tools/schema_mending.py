@@ -134,6 +134,8 @@ def _map(mender: _Mender, value: Any, depth: int) -> Any:
 
 
 def _type(mender: _Mender, value: Any, depth: int) -> Any:
+    if isinstance(value, str) and value in _TYPES:
+        return value
     kinds = [value] if isinstance(value, str) else value
     if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
         return _LEAVE_OUT
