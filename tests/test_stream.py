@@ -47,7 +47,7 @@ from toolnexus import (
 from toolnexus.testing import ModelServer
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server
@@ -424,9 +424,10 @@ def test_a_conversation_goes_on_and_a_failed_run_leaves_no_trace(server: ModelSe
         client.run("lost", id="c")
     server.say("Ada")
     client.run("Who am I?", id="c")
-    sent = server.requests[-1].json["messages"]
+    sent = server.requests[-1].messages
     assert len(sent) == 3
-    texts = [m["content"] if isinstance(m["content"], str) else m["content"][0]["text"] for m in sent]
+    contents = [m.get("content") or m["parts"] for m in sent]
+    texts = [content if isinstance(content, str) else content[0]["text"] for content in contents]
     assert texts == ["I am Ada", "Hello Ada", "Who am I?"]
 
 
