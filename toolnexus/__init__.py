@@ -91,33 +91,46 @@ if TYPE_CHECKING:
     from toolnexus.in_process import create_in_process_client
     from toolnexus.single import ChunkStream, TranslateResult
     from toolnexus.stores import MemoryStore, SqliteStore
-    from toolnexus.suspension import Answer, Request, pending, relay_tool
+    from toolnexus.suspension import Answer, Request, pending, pending_of, relay_tool
     from toolnexus.toolkit import Toolkit, create_toolkit
+    from toolnexus.tools.builtins import builtin_tools
     from toolnexus.tools.functions import collect, tool
+    from toolnexus.tools.http import http_tool
+    from toolnexus.tools.mcp import McpSource, list_mcp_tools
+    from toolnexus.tools.openapi import openapi_tools
+    from toolnexus.tools.skills import SkillDef, load_skills
     from toolnexus.watch import Watch, WatchedAttempt, WatchedRun, WatchedTool
 
 _LATER = {
     "Answer": "toolnexus.suspension",
+    "Chunk": "toolnexus.chunks",
+    "ChunkStream": "toolnexus.single",
     "Conversation": "toolnexus.conversation",
     "File": "toolnexus.content",
     "Image": "toolnexus.content",
+    "McpSource": "toolnexus.tools.mcp",
     "MemoryStore": "toolnexus.stores",
     "Request": "toolnexus.suspension",
+    "SkillDef": "toolnexus.tools.skills",
     "SqliteStore": "toolnexus.stores",
     "Toolkit": "toolnexus.toolkit",
-    "Chunk": "toolnexus.chunks",
-    "ChunkStream": "toolnexus.single",
     "TranslateResult": "toolnexus.single",
     "Watch": "toolnexus.watch",
     "WatchedAttempt": "toolnexus.watch",
     "WatchedRun": "toolnexus.watch",
     "WatchedTool": "toolnexus.watch",
+    "builtin_tools": "toolnexus.tools.builtins",
     "collect": "toolnexus.tools.functions",
     "compactor": "toolnexus.compaction",
     "create_in_process_client": "toolnexus.in_process",
     "create_toolkit": "toolnexus.toolkit",
     "guardrails": "toolnexus.hooks",
+    "http_tool": "toolnexus.tools.http",
+    "list_mcp_tools": "toolnexus.tools.mcp",
+    "load_skills": "toolnexus.tools.skills",
+    "openapi_tools": "toolnexus.tools.openapi",
     "pending": "toolnexus.suspension",
+    "pending_of": "toolnexus.suspension",
     "relay_tool": "toolnexus.suspension",
     "tool": "toolnexus.tools.functions",
 }
@@ -153,15 +166,16 @@ __all__ = [
     "ErrorInfo",
     "Event",
     "File",
+    "Heartbeat",
     "HookError",
     "IdleTimeoutError",
-    "Heartbeat",
     "Image",
     "InternalServerError",
     "InvalidAnswerError",
     "Lifecycle",
     "LimitError",
     "MalformedEventError",
+    "McpSource",
     "MemoryStore",
     "Message",
     "MissingExtraError",
@@ -180,6 +194,7 @@ __all__ = [
     "RunTimeoutError",
     "SchemaError",
     "ServiceUnavailableError",
+    "SkillDef",
     "SqliteStore",
     "StoreConflictError",
     "StoreError",
@@ -196,9 +211,9 @@ __all__ = [
     "ToolFinished",
     "ToolOutput",
     "ToolResult",
-    "TranslateResult",
     "Toolkit",
     "ToolnexusError",
+    "TranslateResult",
     "TruncatedStreamError",
     "UnprocessableEntityError",
     "Update",
@@ -210,13 +225,19 @@ __all__ = [
     "WatchedRun",
     "WatchedTool",
     "__version__",
+    "builtin_tools",
     "collect",
     "compactor",
     "create_client",
     "create_in_process_client",
     "create_toolkit",
     "guardrails",
+    "http_tool",
+    "list_mcp_tools",
+    "load_skills",
+    "openapi_tools",
     "pending",
+    "pending_of",
     "relay_tool",
     "tool",
 ]
