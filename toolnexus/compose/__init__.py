@@ -8,11 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolnexus.compose.background import Background, run_in_background
     from toolnexus.compose.display import display
+    from toolnexus.compose.mux import (
+        BackpressureError,
+        EmitTimeoutError,
+        Mux,
+        MuxResult,
+        ProducerResult,
+        Sink,
+        mux,
+    )
     from toolnexus.compose.plain import event_to_dict
     from toolnexus.compose.screen import Screen
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
 
 _LATER = {
+    "mux": "mux",
+    "Sink": "mux",
+    "ProducerResult": "mux",
+    "MuxResult": "mux",
+    "Mux": "mux",
+    "EmitTimeoutError": "mux",
+    "BackpressureError": "mux",
     "Screen": "screen",
     "display": "display",
     "Background": "background",
@@ -25,11 +41,18 @@ _LATER = {
 
 __all__ = [
     "Background",
+    "BackpressureError",
+    "EmitTimeoutError",
     "EventStreamBody",
+    "Mux",
+    "MuxResult",
+    "ProducerResult",
     "Screen",
+    "Sink",
     "continue_sse",
     "display",
     "event_to_dict",
+    "mux",
     "run_in_background",
     "sse",
 ]
