@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolnexus.compose.background import Background, run_in_background
     from toolnexus.compose.display import display
-    from toolnexus.compose.mux import (
+    from toolnexus.compose.muxing import (
         BackpressureError,
         EmitTimeoutError,
         Mux,
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
 
 _LATER = {
-    "mux": "mux",
-    "Sink": "mux",
-    "ProducerResult": "mux",
-    "MuxResult": "mux",
-    "Mux": "mux",
-    "EmitTimeoutError": "mux",
-    "BackpressureError": "mux",
+    "mux": "muxing",
+    "Sink": "muxing",
+    "ProducerResult": "muxing",
+    "MuxResult": "muxing",
+    "Mux": "muxing",
+    "EmitTimeoutError": "muxing",
+    "BackpressureError": "muxing",
     "Screen": "screen",
     "display": "display",
     "Background": "background",

@@ -1,4 +1,8 @@
-"""Several producers in one stream, through one bounded buffer."""
+"""
+Several producers in one stream, through one bounded buffer.
+
+The module has another name than its function: else importing it would put it in the function's place.
+"""
 
 from __future__ import annotations
 
