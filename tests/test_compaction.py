@@ -16,7 +16,7 @@ from toolnexus.testing import ModelServer
 from toolnexus.wire.transcript import prepare
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server

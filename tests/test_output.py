@@ -38,7 +38,7 @@ class Movie(TypedDict):
     year: NotRequired[int]
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server
@@ -57,9 +57,13 @@ def ask(request: pytest.FixtureRequest, server: ModelServer) -> Iterator[Any]:
     client.close()
 
 
+#: The styles with a mode of their own for answers of a schema.
+NATIVE = ("openai", "responses")
+
+
 def answer(server: ModelServer, data: dict[str, Any] | str) -> None:
     """Let the model give an answer the way its dialect does."""
-    if server.style == "openai":
+    if server.style in NATIVE:
         import json
 
         server.say(data if isinstance(data, str) else json.dumps(data))
@@ -95,26 +99,32 @@ def test_a_pydantic_model_is_one(server: ModelServer, ask: Any) -> None:
     answer(server, {"width": -1})
     answer(server, {"width": 4})
     assert ask(model).output == model(width=4)
-    assert "width" in str(server.requests[1].json["messages"][-1])
+    assert "width" in str(server.requests[1].messages[-1])
 
 
 def test_the_endpoint_is_asked_in_its_own_mode(server: ModelServer, ask: Any) -> None:
-    """OpenAI-style endpoints get response_format, Anthropic-style ones a tool that must be called."""
+    """OpenAI's endpoints get the schema of the answer, the others a tool that must be called."""
     answer(server, {"name": "Ada", "age": 36})
     ask(Person)
     body = server.requests[0].json
-    if server.style == "openai":
-        schema = body["response_format"]["json_schema"]["schema"]
-        assert body["response_format"]["json_schema"]["strict"] is True
+    if server.style in NATIVE:
+        asked = (
+            body["text"]["format"] if server.style == "responses" else body["response_format"]["json_schema"]
+        )
+        schema = asked["schema"]
+        assert asked["strict"] is True
         assert schema["additionalProperties"] is False and set(schema["required"]) == {
             "name",
             "age",
             "colour",
         }
         assert "tools" not in body
-    else:
+    elif server.style == "anthropic":
         assert [t["name"] for t in body["tools"]] == ["final_answer"]
         assert body["tool_choice"] == {"type": "any"}
+    else:
+        assert [t["name"] for t in body["tools"][0]["functionDeclarations"]] == ["final_answer"]
+        assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
 
 
 def test_there_is_one_repair_turn(server: ModelServer, ask: Any) -> None:
@@ -123,7 +133,7 @@ def test_there_is_one_repair_turn(server: ModelServer, ask: Any) -> None:
     answer(server, {"name": "Ada", "age": 36})
     result = ask(Person)
     assert result.output == Person("Ada", 36) and result.turns == 2
-    assert "age" in str(server.requests[1].json["messages"][-1])
+    assert "age" in str(server.requests[1].messages[-1])
     answer(server, {"name": "Ada"})
     answer(server, {"name": 1})
     with pytest.raises(OutputError, match="name") as caught:
@@ -145,13 +155,14 @@ def test_tools_run_before_the_answer(server: ModelServer, ask: Any) -> None:
 
 def test_an_endpoint_without_the_mode_gets_a_tool(ask: Any, server: ModelServer) -> None:
     """A refusal of response_format is met with a tool, in the same run."""
-    if server.style != "openai":
-        pytest.skip("only OpenAI-style endpoints have the mode")
+    if server.style not in NATIVE:
+        pytest.skip("only OpenAI's endpoints have the mode")
     server.fail(status=400, message="response_format json_schema is not supported")
     server.call("final_answer", {"name": "Ada", "age": 36})
     assert ask(Person).output == Person("Ada", 36)
     body = server.requests[1].json
-    assert "response_format" not in body and body["tool_choice"] == "required"
+    assert not {"response_format", "text"} & set(body)
+    assert body["tool_choice"] == "required"
 
 
 def test_fences_and_plain_texts_are_understood(server: ModelServer, ask: Any) -> None:
@@ -162,7 +173,7 @@ def test_fences_and_plain_texts_are_understood(server: ModelServer, ask: Any) ->
 
 def test_a_cut_answer_is_no_output(server: ModelServer, ask: Any) -> None:
     """An answer cut by length is incomplete, without an output and without a repair turn."""
-    if server.style == "openai":
+    if server.style in NATIVE:
         server.say('{"name": "A', finish="length")
     else:
         server.call("final_answer", '{"name": "A', finish="length")

@@ -38,7 +38,7 @@ from toolnexus.testing import ModelServer
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server
@@ -200,7 +200,7 @@ def test_one_answer_of_two_leaves_the_other_pending_and_resume_finishes(server: 
     assert (result.status, result.text, ran) == ("done", "ok", [{"path": "a"}, {"path": "b"}])
     assert balanced(result)
     assert len(server.requests) == 2
-    sent = server.requests[1].json["messages"]
+    sent = server.requests[1].messages
     assert "deleted a" in str(sent) and "deleted b" in str(sent)
 
 
@@ -360,7 +360,7 @@ def test_apr_03_apr_05_b147_b148_another_process_resumes(server: ModelServer, tm
     server.say("fine")
     assert run_python(second).splitlines() == ["ran 3", "fine"]
     assert len(server.requests) == 2
-    assert "committed 3" in str(server.requests[1].json["messages"])
+    assert "committed 3" in str(server.requests[1].messages)
     server.call("commit", {"rev": 4}, id="c2")
     with make(server, store=SqliteStore(path)) as client:
         from toolnexus import tool as make_tool
@@ -373,7 +373,7 @@ def test_apr_03_apr_05_b147_b148_another_process_resumes(server: ModelServer, tm
         server.say("ok")
         client.resume("c", Answer.reject(result.pending[0], "not on a Friday"), tools)
         client.conversation_store.close()
-    assert "not on a Friday" in str(server.requests[-1].json["messages"])
+    assert "not on a Friday" in str(server.requests[-1].messages)
 
 
 def run_python(code: str) -> str:

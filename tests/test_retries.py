@@ -47,7 +47,7 @@ from toolnexus.transport.connection import CancellableAdapter
 from toolnexus.transport.retry import RetryPolicy
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server

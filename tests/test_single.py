@@ -15,7 +15,7 @@ from toolnexus.testing import ModelServer
 DECLARED = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "responses", "gemini"])
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
         yield server
@@ -105,8 +105,16 @@ def test_translate_gives_openai_shapes_whatever_the_endpoint_speaks(
     ]
     assert (result.finish_reason, result.usage, result.text) == ("tool_calls", Usage(5, 2, 7), "")
     sent = server.requests[0].json
-    assert sent["max_tokens"] == 99
-    assert sent["tool_choice"] == ("required" if server.style == "openai" else {"type": "any"})
+    wanted: dict[str, dict[str, Any]] = {
+        "openai": {"max_tokens": 99, "tool_choice": "required"},
+        "anthropic": {"max_tokens": 99, "tool_choice": {"type": "any"}},
+        "responses": {"max_output_tokens": 99, "tool_choice": "required"},
+        "gemini": {
+            "generationConfig": {"maxOutputTokens": 99},
+            "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+        },
+    }
+    assert {key: sent.get(key) for key in wanted[server.style]} == wanted[server.style]
     assert "Be brief." in str(sent)
 
 

@@ -54,7 +54,7 @@ class Output:
 
     def declare(self, run: Run) -> None:
         """Add to a run's requests what asks for the answer."""
-        for key in ("response_format", "tool_choice"):
+        for key in ("response_format", "text", "tool_choice", "toolConfig"):
             run.extra.pop(key, None)
         dialect = run.endpoint.dialect
         asked = getattr(dialect, "output_format", None)

@@ -189,7 +189,7 @@ class GeminiDecoder(Decoder):
         args = kept["functionCall"].get("args") or {}
         if isinstance(args, dict):  # else what came is no arguments, and is said so to the model
             args = kept["functionCall"]["args"] = {**args, **arguments.value()}
-        return self.builder.tool(self._calls, None, None, json.dumps(args))
+        return self.builder.tool(self._calls, None, None, json.dumps(args, separators=(",", ":")))
 
     def finish(self, failure: ToolnexusError | None, *, received: int = 0, head: str = "") -> list[Chunk]:
         """Judge how the answer ended; a call that is still open was cut, and must not be run."""
