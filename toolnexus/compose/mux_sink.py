@@ -164,7 +164,7 @@ class Sink:
         self._buffer.force(Item(event, self.name, counts=False))
 
     def _end_inner(self, event: Done | Error) -> bool:
-        """Keep the end of a stream that is passed on; it is reported together with the end of the producer."""
+        """Keep the end of a stream that is passed on; it is reported with the end of the producer."""
         if self.namespace != (self.name,) or event.namespace:
             inner = self
             for part in event.namespace:
