@@ -595,3 +595,13 @@ def test_a_failing_node_and_run_say_so(server: ModelServer, client: Client) -> N
     events = list(client.stream("go", channels=["tasks", "lifecycle"]))
     assert [e.type for e in events] == ["lifecycle", "task", "task", "lifecycle", "error"]
     assert events[2].kind == "error" and events[3].status == "failed"  # type: ignore[attr-defined]
+
+
+def test_a_finished_stream_leaves_the_callers_scope_alone(server: ModelServer, client: Client) -> None:
+    """A scope whose run ended well may serve another one, also after the stream is gone."""
+    scope = CancelScope()
+    for text in ("one", "two"):
+        server.say(text)
+        assert client.stream("x", scope=scope).result().text == text
+        gc.collect()
+        assert not scope.cancelled

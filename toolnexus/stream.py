@@ -222,6 +222,7 @@ class Stream:
             return
         self._terminal = event
         self._batch = iter(())
+        self._finalizer.detach()  # a scope of the user's may serve another run
         if isinstance(event, Error) and not isinstance(event.peek(), RunCancelledError):
             event.if_nobody_looks(_speaker(self.run_id, event.peek()))
         if self._pump.thread is not None and not self._closed:
