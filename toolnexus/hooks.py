@@ -20,6 +20,7 @@ Every view also has ``emit``, a function that sends a payload to whoever reads t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +89,13 @@ class Hooks:
                 "model": run.endpoint.options.model,
                 "turn": run.turns + 1,
             }
-            change = _mapping(name, self._call(run, name, function, view))
+            change = _mapping(
+                name, self._call(run, name, function, view), view, "messages", "tools", "marker"
+            )
             if change.get("messages") is not None:
                 messages = _messages(name, change["messages"])
             if change.get("tools") is not None:
-                tools = list(change["tools"])
+                tools = _declarations(name, change["tools"])
             if change.get("marker") is not None:
                 _mark(name, run, change["marker"])
         return messages, tools
@@ -129,11 +132,11 @@ class Hooks:
             change = self._call(run, name, function, view)
             if isinstance(change, str):
                 return request, ToolResult.error(f"denied: {change}")
-            change = _mapping(name, change)
+            change = _mapping(name, change, view, "args", "result")
             if change.get("result") is not None:
                 return request, _result(name, change["result"])
             if change.get("args") is not None:
-                request = attrs.evolve(request, args=dict(change["args"]))
+                request = attrs.evolve(request, args=_args(name, change["args"]))
         return request, None
 
     def after_tool(self, run: Run, request: ToolRequest, result: ToolResult) -> ToolResult:
@@ -146,7 +149,7 @@ class Hooks:
                 "id": request.id,
                 "turn": run.turns,
             }
-            change = _mapping(name, self._call(run, name, function, view))
+            change = _mapping(name, self._call(run, name, function, view), view, "result")
             if change.get("result") is not None:
                 result = _result(name, change["result"])
         return result
@@ -169,11 +172,15 @@ def _named(hook: Any, function: Any, point: str) -> str:
     return f"{owner}{point}" if given in (point, "<lambda>") else f"{owner}{point} ({given})"
 
 
-def _mapping(name: str, change: Any) -> Mapping[str, Any]:
+def _mapping(name: str, change: Any, view: View, *keys: str) -> Mapping[str, Any]:
+    """Return what a hook wants changed; the view itself may come back, a word that nobody knows may not."""
     if change is None:
         return {}
     if not isinstance(change, Mapping):
         raise HookError(f"the hook {name} must return a dict or None, not {type(change).__name__}")
+    unknown = [str(key) for key in change if key not in keys and key not in view]
+    if unknown:  # such as a misspelt "result" of a guard, which must not let the call through
+        raise HookError(f"the hook {name} returned {unknown[0]!r}; there are {', '.join(keys)}")
     return change
 
 
@@ -184,6 +191,23 @@ def _messages(name: str, messages: Any) -> list[Message]:
         return check_history(messages)
     except ConfigurationError as error:
         raise HookError(f"the hook {name} returned messages that are none: {error}") from error
+
+
+def _declarations(name: str, tools: Any) -> list[dict[str, Any]]:
+    if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
+        raise HookError(f"the hook {name} must return tools as a list of declarations")
+    return list(tools)
+
+
+def _args(name: str, args: Any) -> dict[str, Any]:
+    """Return arguments that a hook gives a call; like those of a model they are plain JSON."""
+    try:
+        plain = json.loads(json.dumps(args))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HookError(f"the hook {name} returned args that are not JSON: {error}") from error
+    if not isinstance(plain, dict):
+        raise HookError(f"the hook {name} must return args as a dict, not {type(args).__name__}")
+    return plain
 
 
 def _mark(name: str, run: Run, marker: Any) -> None:
