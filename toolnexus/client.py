@@ -18,10 +18,9 @@ from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
 from toolnexus.loop import drive, report_usage
-from toolnexus.metrics import Registry, feeds
 from toolnexus.model_calls import ModelCalls
-from toolnexus.options import Options, check_session, make_options
-from toolnexus.preparing import ask_for, joined, make_durable, memory_store, overridden, to_answers
+from toolnexus.options import Options, check_session, make_options, overridden
+from toolnexus.preparing import ask_for, joined, make_durable, memory_store, to_answers
 from toolnexus.prompt import check_history, to_message
 from toolnexus.pump import Pump
 from toolnexus.report import Reporter
@@ -178,8 +177,10 @@ class Client(ModelCalls):
             log_content=log_content,
         )
         self._user_session = check_session(session)
-        self._fallbacks = [_as_client(item) for item in fallbacks]
+        self._fallbacks = _as_clients(fallbacks)
         self._store = memory_store() if store is None else check_store(store)
+        from toolnexus.metrics import feeds  # here and below, because importing shall be cheap
+
         self._watches = [*check_watches(watch), *feeds(on_metric)]
         self._open()
 
@@ -188,6 +189,8 @@ class Client(ModelCalls):
         self._transport = Transport(self._user_session, options.timeouts, options.limits)
         self._locks = ConversationLocks()
         self._endpoint = Endpoint(options, self._transport, self._generate)
+        from toolnexus.metrics import Registry
+
         self._registry = Registry()
         self._observe()
 
@@ -555,6 +558,12 @@ class Client(ModelCalls):
             wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
             raise wrapped from error
         return result
+
+
+def _as_clients(items: Any) -> list[Client]:
+    if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
+        raise ConfigurationError(f"fallbacks must be a list of clients, not {items!r}")
+    return [_as_client(item) for item in items]
 
 
 def _as_client(item: Any) -> Client:
