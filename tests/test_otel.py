@@ -152,6 +152,8 @@ def test_every_name_is_one_of_the_conventions() -> None:
 def test_names_are_those_of_the_installed_conventions() -> None:
     """The list of names that the tests go by agrees with the package of the conventions."""
     theirs = pytest.importorskip("opentelemetry.semconv._incubating.attributes.gen_ai_attributes")
+    if not hasattr(theirs, "GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK"):
+        pytest.skip("the installed conventions are older")
     known = {value for name, value in vars(theirs).items() if name.startswith("GEN_AI_")}
     used = {name for name in NAMES if name.startswith("gen_ai.") and "duration" not in name}
     assert {n for n in used if not n.startswith(("gen_ai.client.", "gen_ai.server."))} <= known
