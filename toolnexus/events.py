@@ -8,7 +8,7 @@ in equality, so ``event == Text("Hel")`` holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -447,6 +447,8 @@ def wanted(channels: Any = None) -> frozenset[type[Event]]:
         return _DEFAULT
     if isinstance(channels, str):
         channels = (channels,)
+    if not isinstance(channels, Iterable):
+        raise ConfigurationError(f"channels must be a list of names, not {channels!r}")
     unknown = sorted(str(c) for c in channels if c not in CHANNELS)
     if unknown:
         raise ConfigurationError(f"unknown channel {', '.join(unknown)}; there are {', '.join(CHANNELS)}")

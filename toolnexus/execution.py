@@ -22,7 +22,7 @@ from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
-from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult, suspends
+from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolResult, suspends
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
@@ -141,13 +141,14 @@ class _Turn:
     def _run(self, job: _Job, context: Context) -> None:
         """In the tool's thread: run it and send the result, whatever happens."""
         from toolnexus.tools.execute import execute_tool
+        from toolnexus.tools.plain import describe_error
 
         try:
             result = execute_tool(job.tool, dict(job.request.args or {}), context)
         except SuspendTool as asking:
             result = asking.result
         except BaseException as error:  # noqa: BLE001 - nothing a tool does may end the run
-            result = ToolResult.error(f"{type(error).__name__}: {error}")
+            result = ToolResult.error(describe_error(error))
         self._tell(job, "result", result)
 
     def _tell(self, job: _Job, kind: str, payload: Any) -> None:
@@ -316,7 +317,7 @@ def _unknown(run: Run, request: ToolRequest) -> ToolResult:
 def record(run: Run, outcome: Outcome) -> None:
     """Write a call's result into the transcript and the run's record."""
     request, result = outcome.request, outcome.result
-    metadata = {k: v for k, v in result.metadata.items() if k != "pending"}
+    metadata = {k: v for k, v in result.metadata.items() if k != PENDING_KEY or not suspends(result)}
     run.calls.append(
         ToolCallRecord(request.id, request.name, request.args, result.output, result.is_error, metadata)
     )

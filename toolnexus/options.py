@@ -20,7 +20,7 @@ from toolnexus.transport.retry import OnError, RetryPolicy
 from toolnexus.transport.secret import Secret
 from toolnexus.wire import DIALECTS
 
-__all__ = ["Options", "make_options"]
+__all__ = ["Options", "make_options", "overridden"]
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _DEFAULT_URL = {
@@ -64,7 +64,10 @@ _HOST_KEY = {
     "x.ai": "XAI_API_KEY",
 }
 
-_RESERVED = ("messages", "tools", "stream")
+#: The longest duration in seconds, some 23 days: a system's wait takes its milliseconds as 32 bits.
+_LONGEST = 2_000_000
+
+_RESERVED = ("messages", "input", "contents", "tools", "stream")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -165,7 +168,36 @@ def _number(name: str, value: Any, *, low: float, optional: bool = False, whole:
         raise ConfigurationError(
             f"{name} must be {'at least' if whole else 'more than'} {low:g}, not {value!r}"
         )
+    if not whole and value > _LONGEST:
+        none = "; None is for no limit" if optional else ""
+        raise ConfigurationError(f"{name} must be at most {_LONGEST} seconds{none}")
     return value if whole else float(value)
+
+
+#: What one run may have otherwise than its client, and how it is checked.
+_OVERRIDES: dict[str, Callable[[Any], Any]] = {
+    "model": lambda value: _text("model", value),
+    "system_prompt": lambda value: _text("system_prompt", value, optional=True),
+    "max_turns": lambda value: _number("max_turns", value, low=0, whole=True),
+    "timeout": lambda value: _number("timeout", value, low=0, optional=True),
+}
+
+
+def overridden(options: Options, overrides: dict[str, Any]) -> Options:
+    """
+    Return the options with those that are given for one run.
+
+    Raises:
+        ConfigurationError: One of them cannot be given, or has a wrong type or value.
+    """
+    if not overrides:
+        return options
+    unknown = [name for name in overrides if name not in _OVERRIDES]
+    if unknown:
+        raise ConfigurationError(
+            f"unknown argument {unknown[0]!r}; for one run there are {', '.join(_OVERRIDES)}"
+        )
+    return attrs.evolve(options, **{name: _OVERRIDES[name](value) for name, value in overrides.items()})
 
 
 def _text(name: str, value: Any, *, optional: bool = False) -> Any:
@@ -195,7 +227,7 @@ def _url(value: Any, style: str) -> tuple[str, bool]:
         raise ConfigurationError(f"base_url must be an http or https URL, such as {_DEFAULT_URL['openai']!r}")
     if parts.username or parts.password:
         raise ConfigurationError("base_url must not hold a user name or password; use headers or api_key")
-    return url, from_env
+    return parts._replace(fragment="").geturl(), from_env
 
 
 def _mapping(name: str, value: Any) -> dict[Any, Any]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from toolnexus.balance import balanced
 from toolnexus.errors import ConfigurationError
-from toolnexus.options import Options
 from toolnexus.results import Message
 from toolnexus.run import Run
 from toolnexus.storage import Storage
@@ -16,7 +13,7 @@ from toolnexus.storage import Storage
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer
 
-__all__ = ["ask_for", "joined", "make_durable", "memory_store", "overridden", "to_answers"]
+__all__ = ["ask_for", "joined", "make_durable", "memory_store", "to_answers"]
 
 
 def ask_for(run: Run, output: Any) -> None:
@@ -51,18 +48,3 @@ def memory_store() -> Any:
     from toolnexus.stores.memory import MemoryStore  # here, because importing shall be cheap
 
     return MemoryStore()
-
-
-_OVERRIDES = ("model", "system_prompt", "max_turns", "timeout")
-
-
-def overridden(options: Options, overrides: dict[str, Any]) -> Options:
-    """Return the options with those that are given for one run."""
-    if not overrides:
-        return options
-    unknown = [name for name in overrides if name not in _OVERRIDES]
-    if unknown:
-        raise ConfigurationError(
-            f"unknown argument {unknown[0]!r}; for one run there are {', '.join(_OVERRIDES)}"
-        )
-    return attrs.evolve(options, **overrides)

@@ -146,15 +146,21 @@ class Pump:
         try:
             terminal = Done(self._work(self))
         except ToolnexusError as error:
-            terminal = Error(error)
+            terminal = self._failed(error)
         except BaseException as error:  # noqa: BLE001 - a stream ends with a terminal item, whatever happens
-            terminal = Error(_wrapped(error))
+            terminal = self._failed(_wrapped(error))
         self._work = _no_work  # lets go of what the run held
         self._forget_wake()
         if isinstance(terminal, Error):
             self.scope.cancel()  # an abandoned scope has told nobody yet
         with contextlib.suppress(ToolnexusError):
             self._end(terminal)
+
+    def _failed(self, error: ToolnexusError) -> Error:
+        """Return the terminal item of an error, which always says what the run had reached."""
+        if error.partial is None:
+            error.partial = self.reached() if self.reached is not None else RunResult(status="incomplete")
+        return Error(error)
 
     def _end(self, terminal: Event) -> None:
         """Hand on what is left, then the terminal item; a full queue does not keep it back."""
@@ -251,6 +257,8 @@ def _no_work(pump: Pump) -> RunResult:
 
 
 def _wrapped(error: BaseException) -> ToolnexusError:
-    wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}")
+    from toolnexus.tools.plain import describe_error  # here, because importing shall be cheap
+
+    wrapped = ToolnexusError(f"unexpected {describe_error(error)}")
     wrapped.__cause__ = error
     return wrapped

@@ -34,7 +34,7 @@ class ToolSet:
     def _table(self) -> dict[str, Tool]:
         table: dict[str, Tool] = {}
         for tool in as_tools(self.source):
-            if not _NAME.fullmatch(tool.name):
+            if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
                 raise ConfigurationError(
                     f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
                 )

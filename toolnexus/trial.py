@@ -269,6 +269,8 @@ def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> di
             changed = options.body_transform(body)
         except Exception as error:
             raise HookError(f"body_transform raised {type(error).__name__}: {error}") from error
+        if not isinstance(changed, (dict, type(None))):
+            raise HookError(f"body_transform must return a dict or None, not {type(changed).__name__}")
         body = body if changed is None else changed
     return body
 

@@ -55,7 +55,11 @@ class ToolResult(Value):
 
 def suspends(result: ToolResult) -> bool:
     """Tell whether a result says that its call waits for a person."""
-    return PENDING_KEY in result.metadata
+    if PENDING_KEY not in result.metadata:
+        return False
+    from toolnexus.suspension import pending_of  # it builds on this module
+
+    return pending_of(result) is not None  # a tool may have a word of its own under that key
 
 
 class SuspendTool(BaseException):
@@ -178,8 +182,12 @@ class Tool(Value):
         on_interrupted: What to do with a call of a durable run that was cut: "retry", "fail" or "ask".
         metadata: Anything the source wants to keep with the tool.
 
-    >>> shout = Tool("shout", "Say it loud.", {"type": "object", "properties": {"text": {"type": "string"}}},
-    ...              lambda args, ctx: args["text"].upper())
+    >>> shout = Tool(
+    ...     "shout",
+    ...     "Say it loud.",
+    ...     {"type": "object", "properties": {"text": {"type": "string"}}},
+    ...     lambda args, ctx: args["text"].upper(),
+    ... )
     >>> shout.execute({"text": "hey"}, Context())
     'HEY'
     """
@@ -207,5 +215,3 @@ class Tool(Value):
     def with_name(self, name: str) -> Tool:
         """Return the same tool under another name."""
         return attrs.evolve(self, name=name)
-
-

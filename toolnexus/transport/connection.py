@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http.client
 import os
 import queue
 import socket
@@ -40,6 +41,9 @@ __all__ = ["CancellableAdapter", "Lease", "duplicate", "leasing"]
 
 #: How long one wait for a connection lasts before the scope is looked at.
 _SLICE = 0.02
+
+#: The most answers that may come before the answer: they must not defeat the time limit.
+_INTERIM = 100
 
 #: How many idle connections to one host are kept.
 _KEPT = 100
@@ -145,11 +149,25 @@ class _Discreet(str):
         return path + mark
 
 
+class _Answer(http.client.HTTPResponse):
+    """Passes over answers that come before the answer (102, 103); http.client does so for 100 only."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        for _ in range(_INTERIM):
+            line: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            if not 101 < line[1] < 200:
+                return line
+            http.client.parse_headers(self.fp)
+        raise http.client.HTTPException(f"more than {_INTERIM} interim answers")
+
+
 class _Handing:
     """What both kinds of connection add to urllib3's."""
 
     # A debug level set on http.client's class would print the headers, the key among them.
     debuglevel = 0
+
+    response_class: Any = _Answer
 
     sock: Any
     host: str

@@ -85,8 +85,10 @@ def before_headers(
     if isinstance(error, requests.exceptions.InvalidProxyURL):
         return ConfigurationError(f"the proxy cannot be used: {scrub(str(error))}")
     if isinstance(error, _BAD_ADDRESS):
-        return ConfigurationError(f"the base_url cannot be used: {scrub(str(error))}")
-    if isinstance(error, (requests.exceptions.InvalidHeader, requests.exceptions.InvalidSchema)):
+        return ConfigurationError(f"the base_url, or the proxy, cannot be used: {scrub(str(error))}")
+    # Once there is a connection, the header that is wrong is one of the answer's.
+    ours = isinstance(error, requests.exceptions.InvalidHeader) and not connected
+    if ours or isinstance(error, requests.exceptions.InvalidSchema):
         return ConfigurationError(scrub(str(error)))
     if not connected and _is_refusal(error):
         return APIConnectionError(
@@ -135,10 +137,10 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    return any(
-        isinstance(item, (TimeoutError, requests.exceptions.Timeout, urllib3.exceptions.TimeoutError))
-        for item in _chain(error)
-    )
+    kinds = (TimeoutError, requests.exceptions.Timeout, urllib3.exceptions.TimeoutError)
+    # urllib3 derives a refused connection and a host that nobody knows from its timeouts.
+    failed = urllib3.exceptions.NewConnectionError
+    return any(isinstance(item, kinds) and not isinstance(item, failed) for item in _chain(error))
 
 
 def _reason(error: BaseException) -> str:
