@@ -1,0 +1,73 @@
+"""
+Reading a chunked body many chunks at a time.
+
+`http.client` returns one chunk a call of ``read1``, each with several calls of its own. A model's
+answer has a chunk a word: read like that, reading costs more than all else that is done to it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+
+__all__ = ["ChunkedResponse"]
+
+# The line before a chunk, with the end of the chunk before it.
+_SIZE = re.compile(rb"(?:\r\n)?([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
+
+# The last such line, with the trailers and the empty line that end the body.
+_END = re.compile(rb"(?:\r\n)?0+[ \t]*(?:;[^\n]*)?\r?\n(?:[^\r\n][^\n]*\n)*\r?\n")
+
+#: The most bytes between two chunks, or after the last one.
+_MOST_BETWEEN = 64 * 1024
+
+
+class ChunkedResponse(http.client.HTTPResponse):
+    """An answer whose ``read1`` returns all chunks that have arrived."""
+
+    _rest = b""  # what came after the last whole line or chunk
+    _left = 0  # how much of the current chunk is still to come
+    _malformed = False
+
+    def read1(self, n: int = -1) -> bytes:
+        """
+        Return what has arrived, waiting only when nothing has; ``b""`` at the end.
+
+        Raises:
+            http.client.HTTPException: The chunks are malformed, or end before the body does.
+        """
+        if not self.chunked:
+            return super().read1(n)
+        data = b""
+        while not data and self.fp is not None:
+            if self._malformed:
+                raise http.client.HTTPException(f"malformed chunk: {self._rest[:40]!r}")
+            received: bytes = self.fp.read1(n)
+            if not received:
+                raise http.client.IncompleteRead(b"")
+            data = self._join(self._rest + received)
+        return data
+
+    def _join(self, data: bytes) -> bytes:
+        """Return what is in the chunks of received bytes."""
+        parts: list[bytes] = []
+        position = 0
+        while position < len(data):
+            if self._left:
+                parts.append(data[position : position + self._left])
+                position += len(parts[-1])
+                self._left -= len(parts[-1])
+                continue
+            size = _SIZE.match(data, position)
+            if size is None:
+                self._malformed = b"\n" in data[position + 2 :]
+                break
+            self._left = int(size[1], 16)
+            if self._left == 0:
+                if _END.match(data, position):
+                    self.close()
+                break
+            position = size.end()
+        self._rest = data[position:]
+        self._malformed = self._malformed or len(self._rest) > _MOST_BETWEEN
+        return b"".join(parts)
