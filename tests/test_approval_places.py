@@ -52,7 +52,9 @@ def test_an_approval_in_a_real_terminal(server: ModelServer, key: str, deleted: 
     master, slave = pty.openpty()
     import subprocess
 
-    process = subprocess.Popen([sys.executable, "-c", script(server)], stdin=slave, stdout=slave, stderr=slave)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script(server)], stdin=slave, stdout=slave, stderr=slave
+    )
     os.close(slave)
     shown = read_until(master, "Run delete?")
     os.write(master, key.encode() + b"\n")
@@ -98,7 +100,8 @@ def test_an_approval_in_a_real_kernel(server: ModelServer) -> None:
             code, allow_stdin=True, output_hook=output, stdin_hook=stdin, timeout=60
         )
         assert reply["content"]["status"] == "ok", "".join(shown)
-        assert "DELETED old.txt" in "".join(shown) and "all tidy" in "".join(shown)
+        assert "DELETED old.txt" in "".join(shown)
+        assert "all tidy" in "".join(shown)
         assert "[]" in "".join(shown)
     finally:
         client.stop_channels()

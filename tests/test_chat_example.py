@@ -33,7 +33,8 @@ def url(server: ModelServer) -> Iterator[str]:
     from werkzeug.serving import make_server
 
     spec = importlib.util.spec_from_file_location("chat_app", ROOT / "examples/chat/app.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with Client(base_url=server.base_url, model="m") as client:
@@ -55,7 +56,8 @@ def browser(tmp_path: Path) -> Iterator[Any]:
     options.binary_location = chromium
     for flag in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-        "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
+        "--disable-background-networking", "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'profile'}",
     ):  # fmt: skip
         options.add_argument(flag)
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}

@@ -57,7 +57,8 @@ def test_old_results_are_cut_first() -> None:
     messages = [{"role": "user", "content": "t"}, *call(1, "A" * 9000), *call(2, "B" * 2500)]
     hook = compactor(max_tokens=1800, summarize=lambda m: pytest.fail("not needed"), prune_over=1000)
     sent = hook.before_llm({"messages": messages})["messages"]  # type: ignore[index]
-    assert "8000 characters left out" in sent[2]["content"] and len(sent[2]["content"]) < 1100
+    assert "8000 characters left out" in sent[2]["content"]
+    assert len(sent[2]["content"]) < 1100
     assert sent[4]["content"] == "B" * 2500
     assert messages[2]["content"] == "A" * 9000
 
@@ -76,7 +77,8 @@ def test_a_single_prompt_with_many_turns_keeps_its_task() -> None:
     assert change is not None
     sent = change["messages"]
     assert any(m["content"] == "THE TASK" for m in sent)
-    assert sent[-1] == messages[-1] and balanced(sent)
+    assert sent[-1] == messages[-1]
+    assert balanced(sent)
     assert estimate_tokens(sent) <= 900
     assert seen[0][0]["content"] == "THE TASK"
     assert "SUMMARY" in sent[0]["content"]
@@ -89,7 +91,7 @@ def test_a_single_prompt_with_many_turns_keeps_its_task() -> None:
     limit=st.integers(60, 2000),
 )
 def test_calls_and_results_are_never_parted(turns: list[tuple[str, int]], limit: int) -> None:
-    """Whatever the conversation, what is sent is balanced, begins with the task, and ends as the transcript does."""
+    """What is sent is balanced, begins with the task, and ends as the transcript does."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "THE TASK"}]
     for n, (kind, size) in enumerate(turns):
         if kind == "user":
@@ -129,14 +131,17 @@ def test_the_stored_history_stays_whole_and_the_summary_is_used_again(
             server.call("f", {"n": n}, id=f"call{n:05d}")
         server.say("done")
         result = client.run("THE TASK", [tool], id="c")
-        assert result.text == "done" and len(result.messages) == 1 + 2 * 14 + 1
+        assert result.text == "done"
+        assert len(result.messages) == 1 + 2 * 14 + 1
         assert 1 <= len(asked) <= 4
         before = len(asked)
         server.say("yes")
         client.run("still there?", [tool], id="c")
         assert len(asked) == before
         last = str(server.requests[-1].json)
-        assert "they counted" in last and "THE TASK" in last and "still there?" in last
+        assert "they counted" in last
+        assert "THE TASK" in last
+        assert "still there?" in last
         stored = store.get("c") or []
         assert len(stored) == 1 + 2 * 14 + 1 + 2
         assert sum("compacted" in (m.get("toolnexus") or {}) for m in stored) == before
@@ -144,7 +149,7 @@ def test_the_stored_history_stays_whole_and_the_summary_is_used_again(
 
 
 def test_a_client_can_summarise(server: ModelServer) -> None:
-    """summarize may be a client; it is asked with the old messages."""
+    """Summarize may be a client; it is asked with the old messages."""
     with ModelServer(style=server.style) as other:
         other.say("short story")
         options = {"style": server.style, "model": "m", "api_key": "k"}
@@ -161,9 +166,9 @@ def test_a_client_can_summarise(server: ModelServer) -> None:
 def test_a_summary_that_fails_ends_the_run_with_its_name(server: ModelServer) -> None:
     """The error names the hook; nothing is sent."""
     hook = compactor(max_tokens=200, summarize=lambda m: 1 / 0)
-    with Client(base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hook) as client:
-        with pytest.raises(HookError, match=r"Compactor.before_llm.*ZeroDivisionError"):
-            client.run("go", history=long_talk(10))
+    client = Client(base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hook)
+    with client, pytest.raises(HookError, match=r"Compactor.before_llm.*ZeroDivisionError"):
+        client.run("go", history=long_talk(10))
     assert server.requests == []
 
 

@@ -56,7 +56,8 @@ def test_the_picture_has_text_tools_and_the_end() -> None:
     )  # fmt: skip
     shown = drawn(*events)
     assert shown.startswith("**Hi** there\n\n<details><summary>f(")
-    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
     assert shown.endswith("Done.\n\n*0+0 tokens*")
     assert "half" not in shown
     assert "<details>" not in drawn(*events, collapsible=False)
@@ -85,8 +86,10 @@ def test_syn_07_without_a_terminal_the_answer_comes_in_one_write(server: ModelSe
     out = Writes()
     with Client(base_url=server.base_url, model="m") as client, contextlib.redirect_stdout(out):
         result = client.stream("hi").display()
-    assert result is not None and result.text == "a" * 50
-    assert out.getvalue().startswith("a" * 50) and out.count == 1
+    assert result is not None
+    assert result.text == "a" * 50
+    assert out.getvalue().startswith("a" * 50)
+    assert out.count == 1
 
 
 def test_a_display_retries_after_output(server: ModelServer) -> None:
@@ -96,8 +99,10 @@ def test_a_display_retries_after_output(server: ModelServer) -> None:
     out = io.StringIO()
     with Client(base_url=server.base_url, model="m") as client, contextlib.redirect_stdout(out):
         result = client.stream("hi").display()
-    assert result is not None and result.text == "whole"
-    assert out.getvalue().startswith("whole") and "half" not in out.getvalue()
+    assert result is not None
+    assert result.text == "whole"
+    assert out.getvalue().startswith("whole")
+    assert "half" not in out.getvalue()
 
 
 def test_a_failed_run_is_shown(server: ModelServer) -> None:
@@ -117,12 +122,13 @@ def test_nobody_there_approves_nothing(server: ModelServer) -> None:
     tool = Tool("f", execute=lambda a, c: pytest.fail("must not run"), approval=True)
     with Client(base_url=server.base_url, model="m") as client, contextlib.redirect_stdout(io.StringIO()):
         result = client.stream("hi", [tool]).display()
-    assert result is not None and result.status == "pending"
+    assert result is not None
+    assert result.status == "pending"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a pseudo-terminal")
 def test_a_terminal_shows_text_and_asks(server: ModelServer) -> None:
-    """rich draws the picture; input() answers an approval; the tool then runs."""
+    """Rich draws the picture; input() answers an approval; the tool then runs."""
     pytest.importorskip("rich")
     import pty
 
@@ -230,7 +236,8 @@ def test_a_notebook_asks_by_input(server: ModelServer, kernel: Kernel) -> None:
     server.call("f", {"x": 1})
     server.say("all tidy")
     shown = kernel.run('print(client.stream("hi", [tool]).display().tool_calls[0].output)', answer="y")
-    assert "ran\n" in shown and "all tidy" in shown
+    assert "ran\n" in shown
+    assert "all tidy" in shown
 
 
 @pytest.mark.slow
@@ -249,7 +256,8 @@ def test_a_notebook_answers_by_buttons(server: ModelServer, kernel: Kernel) -> N
         end = time.time() + 20
         buttons = []
         while not buttons and time.time() < end:
-            buttons = [w for w in ipywidgets.Widget.widgets.values() if getattr(w, "description", "") == "Approve"]
+            widgets = list(ipywidgets.Widget.widgets.values())
+            buttons = [w for w in widgets if getattr(w, "description", "") == "Approve"]
             time.sleep(0.05)
         buttons[0].click()
         while left() and time.time() < end:
@@ -278,7 +286,7 @@ def test_an_interrupted_cell_leaves_no_thread(server: ModelServer, kernel: Kerne
 def test_a_notebook_file_runs_and_shows_what_a_reader_should_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nbclient runs the notebook of the docs; its outputs are live Markdown with the final text."""
+    """Nbclient runs the notebook of the docs; its outputs are live Markdown with the final text."""
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     root = Path(__file__).resolve().parents[1]

@@ -78,7 +78,7 @@ def check(server: ModelServer, folder: Path, crash: str) -> None:
 
 @pytest.mark.parametrize("crash", QUICK)
 def test_a_killed_run_goes_on_where_it_was(server: ModelServer, tmp_path: Path, crash: str) -> None:
-    """kill -9 at a point of a ten-tool run: the same call finishes it, every tool counted."""
+    """Kill -9 at a point of a ten-tool run: the same call finishes it, every tool counted."""
     check(server, tmp_path, crash)
 
 

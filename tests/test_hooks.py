@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_every_point_sees_its_view(server: ModelServer, go: Go) -> None:
     """Each hook is called in its turn with what the reference gives it."""
     seen: list[tuple[str, dict[str, Any]]] = []
     points = ("before_llm", "after_llm", "before_tool", "after_tool")
-    hooks = {p: (lambda p: lambda view: seen.append((p, view)))(p) for p in points}
+    hooks = {p: functools.partial(lambda point, view: seen.append((point, view)), p) for p in points}
     server.call("echo", {"x": 1}, id="c1")
     server.say("done")
     assert go([echo([])], hooks).text == "done"
@@ -56,7 +57,8 @@ def test_every_point_sees_its_view(server: ModelServer, go: Go) -> None:
         "after_llm",
     ]
     views = [v for _, v in seen]
-    assert views[0]["turn"] == 1 and [m["role"] for m in views[0]["messages"]] == ["user"]
+    assert views[0]["turn"] == 1
+    assert [m["role"] for m in views[0]["messages"]] == ["user"]
     assert views[1]["response"]["tool_calls"] == [{"id": "c1", "name": "echo", "args": {"x": 1}}]
     assert (views[2]["name"], views[2]["args"], views[2]["id"], views[2]["turn"]) == (
         "echo",
@@ -156,7 +158,8 @@ def test_a_hook_that_hangs_can_be_cancelled(server: ModelServer) -> None:
     hooks = {"before_llm": lambda view: let_go.wait(30) and None}
     with Client(base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hooks) as client:
         *_, error = client.stream("go", timeout=0.2)
-        assert isinstance(error, Error) and error.error.kind == "timeout"
+        assert isinstance(error, Error)
+        assert error.error.kind == "timeout"
     let_go.set()
 
 

@@ -87,13 +87,15 @@ def test_the_answer_has_the_type(server: ModelServer, ask: Any, output: Any, dat
     """Dataclass, attrs, TypedDict, containers, literals and schemas come back as what they are."""
     answer(server, data)
     result = ask(output)
-    assert result.output == value and type(result.output) is type(value)
+    assert result.output == value
+    assert type(result.output) is type(value)
     assert result.to_dict()["output"] == data
-    assert result.text and result.status == "done"
+    assert result.text
+    assert result.status == "done"
 
 
 def test_a_pydantic_model_is_one(server: ModelServer, ask: Any) -> None:
-    """pydantic models are built and validated by pydantic."""
+    """Pydantic models are built and validated by pydantic."""
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Box", width=(int, pydantic.Field(gt=0)))
     answer(server, {"width": -1})
@@ -113,7 +115,8 @@ def test_the_endpoint_is_asked_in_its_own_mode(server: ModelServer, ask: Any) ->
         )
         schema = asked["schema"]
         assert asked["strict"] is True
-        assert schema["additionalProperties"] is False and set(schema["required"]) == {
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) == {
             "name",
             "age",
             "colour",
@@ -132,13 +135,15 @@ def test_there_is_one_repair_turn(server: ModelServer, ask: Any) -> None:
     answer(server, {"name": "Ada", "age": "old"})
     answer(server, {"name": "Ada", "age": 36})
     result = ask(Person)
-    assert result.output == Person("Ada", 36) and result.turns == 2
+    assert result.output == Person("Ada", 36)
+    assert result.turns == 2
     assert "age" in str(server.requests[1].messages[-1])
     answer(server, {"name": "Ada"})
     answer(server, {"name": 1})
     with pytest.raises(OutputError, match="name") as caught:
         ask(Person)
-    assert caught.value.partial is not None and caught.value.partial.turns == 2
+    assert caught.value.partial is not None
+    assert caught.value.partial.turns == 2
 
 
 def test_tools_run_before_the_answer(server: ModelServer, ask: Any) -> None:
@@ -187,7 +192,8 @@ def test_syn_06_a_stream_ends_in_an_error_when_nothing_fits(server: ModelServer)
     answer(server, {"age": 1})
     with Client(base_url=server.base_url, style=server.style, model="m", api_key="k") as client:
         *_, last = client.stream("go", output=Person)
-    assert isinstance(last, Error) and last.error.kind == "output"
+    assert isinstance(last, Error)
+    assert last.error.kind == "output"
 
 
 def test_a_type_without_a_schema_is_told_at_once(server: ModelServer, ask: Any) -> None:

@@ -109,7 +109,8 @@ def test_nobody_to_ask_ends_as_pending_and_nothing_is_approved(server: ModelServ
         result = client.run("go", [deleting(ran)])
     assert (result.status, ran) == ("pending", [])
     [request] = result.pending
-    assert request.kind == "approval" and request.data["args"] == {"path": "x"}
+    assert request.kind == "approval"
+    assert request.data["args"] == {"path": "x"}
     json.dumps(result.to_dict())
 
 
@@ -153,14 +154,16 @@ def test_waiting_for_a_person_can_be_cancelled(server: ModelServer) -> None:
     server.call("ask", {})
     with make(server, wait_for=lambda r: let_go.wait(30) and None) as client:
         *_, error = client.stream("go", [question()], timeout=0.2)
-        assert isinstance(error, Error) and error.error.kind == "timeout"
+        assert isinstance(error, Error)
+        assert error.error.kind == "timeout"
     let_go.set()
     server.call("ask", {})
     with make(server) as client:
         stream = client.stream("go", [question()], answers="wait")
         threading.Timer(0.1, stream.cancel).start()
         *_, error = stream
-        assert isinstance(error, Error) and error.error.kind == "cancelled"
+        assert isinstance(error, Error)
+        assert error.error.kind == "cancelled"
 
 
 def test_several_suspensions_are_reported_together_and_siblings_run_once(server: ModelServer) -> None:
@@ -201,7 +204,8 @@ def test_one_answer_of_two_leaves_the_other_pending_and_resume_finishes(server: 
     assert balanced(result)
     assert len(server.requests) == 2
     sent = server.requests[1].messages
-    assert "deleted a" in str(sent) and "deleted b" in str(sent)
+    assert "deleted a" in str(sent)
+    assert "deleted b" in str(sent)
 
 
 def test_approve_edit_reject_respond(server: ModelServer) -> None:
@@ -250,7 +254,8 @@ def test_approval_may_depend_on_the_arguments_and_fails_closed(server: ModelServ
     server.call_many([("delete", {"path": "/tmp/x"}), ("delete", {"path": "/etc"})])
     with make(server) as client:
         result = client.run("go", [deleting(ran, lambda args: not args["path"].startswith("/tmp"))])
-        assert ran == [{"path": "/tmp/x"}] and len(result.pending) == 1
+        assert ran == [{"path": "/tmp/x"}]
+        assert len(result.pending) == 1
         server.call("delete", {"path": "x"})
         with pytest.raises(HookError, match="approval of delete"):
             client.run("go", [deleting(ran, lambda args: 1 / 0)])
@@ -327,14 +332,16 @@ def test_f97_ctx_ask_asks_in_sequence_and_replays(server: ModelServer, tmp_path:
         assert (result.status, result.pending[0].prompt) == ("pending", "Age?")
         server.say("ok")
         result = client.resume("c", Answer(result.pending[0].id, data=7), [tool])
-        assert results_of(result) == ["Bob is 7"] and result.status == "done"
+        assert results_of(result) == ["Bob is 7"]
+        assert result.status == "done"
         client.conversation_store.close()
 
 
 def test_apr_03_apr_05_b147_b148_another_process_resumes(server: ModelServer, tmp_path: Path) -> None:
-    """Store, exit, resume in a new process: the stored arguments, no model call before the tool, the reason kept."""
+    """In a new process: the stored arguments, no model call before the tool, the reason kept."""
     path = tmp_path / "conversation.db"
-    options = f"base_url={server.base_url!r}, style={server.style!r}, model='m', api_key='k', store=SqliteStore({str(path)!r})"
+    endpoint = f"base_url={server.base_url!r}, style={server.style!r}, model='m', api_key='k'"
+    options = f"{endpoint}, store=SqliteStore({str(path)!r})"
     tool = """
         def commit(rev: int) -> str:
             "Commit."
@@ -397,7 +404,8 @@ def test_resume_can_be_streamed(server: ModelServer) -> None:
         events = list(client.resume_stream("c", Answer.approve(result.pending[0]), [deleting(ran)]))
     assert [e.type for e in events][:2] == ["tool_call", "tool_result"]
     assert events[0] == ToolCall("c1", "delete", {"path": "x"})
-    assert isinstance(events[-1], Done) and events[-1].result.text == "ok"
+    assert isinstance(events[-1], Done)
+    assert events[-1].result.text == "ok"
 
 
 def test_resume_without_an_id_takes_the_history(server: ModelServer) -> None:
@@ -441,7 +449,8 @@ def test_a_new_prompt_closes_what_was_pending(server: ModelServer) -> None:
         client.run("go", [deleting(ran)], id="c")
         result = client.run("never mind", [deleting(ran)], id="c")
     assert results_of(result) == ["unanswered: Run delete?"]
-    assert balanced(result) and ran == []
+    assert balanced(result)
+    assert ran == []
 
 
 def test_relay_tools_hand_the_calls_to_the_caller(server: ModelServer) -> None:

@@ -34,10 +34,12 @@ def test_a_call_is_chunks_with_one_done_at_the_end(server: ModelServer, client: 
     chunks = list(client.chunks("go", [Tool("add", execute=lambda a, c: ran.append(a))]))
     kinds = [c.type for c in chunks]
     assert kinds[:3] == ["thinking_delta", "text_delta", "text_delta"]
-    assert kinds[-2:] == ["usage", "done"] and kinds.count("done") == 1
+    assert kinds[-2:] == ["usage", "done"]
+    assert kinds.count("done") == 1
     assert chunks[-1].finish_reason == "tool_calls"
     assert chunks[-2].usage == Usage(5, 2, 7)
-    assert ran == [] and len(server.requests) == 1
+    assert ran == []
+    assert len(server.requests) == 1
     [call] = finalize_tool_calls(chunks)
     assert (call.id, call.name, call.args, call.error) == ("c1", "add", {"a": 1}, None)
     reply = collect(chunks)
@@ -49,11 +51,13 @@ def test_a_failure_is_the_last_chunk(server: ModelServer, client: Client) -> Non
     server.error_in_stream(after=["half"], type="overloaded_error", message="busy")
     chunks = list(client.chunks("go"))
     assert [c.type for c in chunks] == ["text_delta", "done"]
-    assert chunks[-1].finish_reason == "error" and chunks[-1].error is not None
+    assert chunks[-1].finish_reason == "error"
+    assert chunks[-1].error is not None
     server.error_in_stream(after=["half"], type="overloaded_error", message="busy")
     with pytest.raises(ToolnexusError) as caught:
         client.chunks("go").collect()
-    assert caught.value.partial is not None and caught.value.partial.text == "half"
+    assert caught.value.partial is not None
+    assert caught.value.partial.text == "half"
     server.fail(status=429, message="slow")
     [only] = client.chunks("go")
     assert isinstance(only.error, RateLimitError)
@@ -62,7 +66,8 @@ def test_a_failure_is_the_last_chunk(server: ModelServer, client: Client) -> Non
 def test_broken_arguments_are_kept_and_marked() -> None:
     """Arguments that do not parse are {"raw": text} with an error; no fragments give no calls."""
     [call] = finalize_tool_calls([Chunk.tool_call_delta(0, "c", "f", "[1"), Chunk.text_delta("x")])
-    assert call.args == {"raw": "[1"} and call.error
+    assert call.args == {"raw": "[1"}
+    assert call.error
     assert finalize_tool_calls([Chunk.text_delta("x")]) == []
     assert finalize_tool_calls([Chunk.tool_call_delta(0, "c", "f", "")])[0].args == {}
 
@@ -73,9 +78,11 @@ def test_f22_finish_reasons_are_normalised() -> None:
         "stop": "stop end_turn STOP completed stop_sequence",
         "length": "length max_tokens MAX_TOKENS max_output_tokens model_context_window_exceeded",
         "tool_calls": "tool_calls function_call tool_use",
-        "content_filter": "content_filter SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY sensitive refusal",
+        "content_filter": "content_filter SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
+        "sensitive refusal",
         "pause": "pause_turn",
-        "error": "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL failed network_error insufficient_system_resource",
+        "error": "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL failed network_error "
+        "insufficient_system_resource",
         "unknown": "OTHER FINISH_REASON_UNSPECIFIED",
     }
     for reason, words in table.items():
@@ -175,7 +182,8 @@ def test_fallbacks_are_asked_in_order_and_the_result_says_who_answered(server: M
             ("backup-1", None),
             ("backup-1", None),
         ]
-        assert len(server.requests) == 1 and len(other.requests) == 2
+        assert len(server.requests) == 1
+        assert len(other.requests) == 2
 
 
 def test_fallbacks_depend_on_the_kind_of_error(server: ModelServer, client: Client) -> None:

@@ -66,7 +66,7 @@ def splits(data: bytes) -> Iterator[list[bytes]]:
 def test_every_vector_holds_at_every_split(vector: dict[str, Any], endpoint: Endpoint) -> None:
     """The events are the same however the bytes are cut into pieces."""
     data = base64.b64decode(vector["input_base64"])
-    wanted = [e for e in vector["events"]]
+    wanted = list(vector["events"])
     for pieces in splits(data):
         assert endpoint.events([p for p in pieces if p]) == wanted, pieces
 

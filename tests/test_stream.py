@@ -129,7 +129,7 @@ def test_a_second_thread_is_told_so(server: ModelServer, client: Client) -> None
         try:
             for _ in range(10):
                 next(stream)
-        except BaseException as error:  # noqa: BLE001 - looked at below
+        except BaseException as error:
             caught.append(error)
 
     thread = threading.Thread(target=other)
@@ -200,10 +200,12 @@ def test_events_know_where_they_come_from(server: ModelServer, client: Client) -
     events = [e for e in stream if not isinstance(e, Done)]
     assert {e.run_id for e in events} == {stream.run_id}
     assert [e.seq for e in events] == sorted({e.seq for e in events})
-    assert events[0].node == "tools" and events[0].step == 1
+    assert events[0].node == "tools"
+    assert events[0].step == 1
     texts = [e for e in events if isinstance(e, Text)]
     assert {(e.node, e.step, e.attempt) for e in texts} == {("model", 2, 1)}
-    assert len({e.message_id for e in texts}) == 1 and texts[0].message_id
+    assert len({e.message_id for e in texts}) == 1
+    assert texts[0].message_id
     assert all(abs(e.timestamp - time.time()) < 60 for e in events)
 
 
@@ -300,7 +302,7 @@ def test_max_turns_ends_as_incomplete(server: ModelServer) -> None:
 
 
 def test_a_cut_call_does_not_run_nor_do_its_siblings(server: ModelServer, client: Client) -> None:
-    """finish "length" with calls: none runs, the result says so, the transcript is balanced."""
+    """Finish "length" with calls: none runs, the result says so, the transcript is balanced."""
     ran: list[str] = []
     tool = Tool("echo", execute=lambda a, c: ran.append("x"))
     server.call_many([("echo", {"text": "x"}), ("echo", '{"text": "cu')], finish="length")
@@ -326,8 +328,10 @@ def test_after_output_a_failure_ends_the_stream(server: ModelServer, client: Cli
     *texts, error = client.stream("hi")
     assert texts == [Text("half")]
     assert isinstance(error, Error)
-    assert error.error.kind == "overloaded" and error.error.retryable
-    assert error.partial is not None and error.partial.text == "half"
+    assert error.error.kind == "overloaded"
+    assert error.error.retryable
+    assert error.partial is not None
+    assert error.partial.text == "half"
     assert len(server.requests) == 1
 
 
@@ -411,8 +415,11 @@ def test_a_save_that_fails_is_an_error_that_carries_the_result(server: ModelServ
         events = list(client.stream("hi", id="c"))
     assert [e.type for e in events] == ["text", "error"]
     error = events[-1]
-    assert isinstance(error, Error) and isinstance(error.error, StoreError)
-    assert error.partial is not None and error.partial.text == "precious" and error.partial.status == "done"
+    assert isinstance(error, Error)
+    assert isinstance(error.error, StoreError)
+    assert error.partial is not None
+    assert error.partial.text == "precious"
+    assert error.partial.status == "done"
 
 
 def test_a_conversation_goes_on_and_a_failed_run_leaves_no_trace(server: ModelServer, client: Client) -> None:
@@ -454,15 +461,18 @@ def test_cancel_from_another_thread_ends_the_iteration(server: ModelServer, clie
     timer.start()
     *texts, error = stream
     assert texts == [Text("a"), Text("b")]
-    assert isinstance(error, Error) and "enough" in str(error.error)
-    assert error.partial is not None and error.partial.text == "ab"
+    assert isinstance(error, Error)
+    assert "enough" in str(error.error)
+    assert error.partial is not None
+    assert error.partial.text == "ab"
 
 
 def test_a_timeout_ends_run_and_stream(server: ModelServer, client: Client) -> None:
     """The deadline of the whole run has an error of its own that says after how long."""
     server.say(["a"], hold=True)
     *_, error = client.stream("hi", timeout=0.2)
-    assert isinstance(error, Error) and isinstance(error.error, RunTimeoutError)
+    assert isinstance(error, Error)
+    assert isinstance(error.error, RunTimeoutError)
     assert "0.2 s" in str(error.error)
     server.say(["a"], hold=True)
     with pytest.raises(RunTimeoutError):
@@ -519,7 +529,8 @@ def test_abandon_timeout_ends_a_run_that_nobody_reads(server: ModelServer) -> No
         next(stream)
         stream._pump.thread.join(5)  # type: ignore[union-attr]
         *_, error = stream
-    assert isinstance(error, Error) and "abandon_timeout" in str(error.error)
+    assert isinstance(error, Error)
+    assert "abandon_timeout" in str(error.error)
 
 
 def test_errors_survive_pickling_with_what_they_know(server: ModelServer, client: Client) -> None:
@@ -594,7 +605,8 @@ def test_a_failing_node_and_run_say_so(server: ModelServer, client: Client) -> N
     server.fail(status=400, message="no")
     events = list(client.stream("go", channels=["tasks", "lifecycle"]))
     assert [e.type for e in events] == ["lifecycle", "task", "task", "lifecycle", "error"]
-    assert events[2].kind == "error" and events[3].status == "failed"  # type: ignore[attr-defined]
+    assert events[2].kind == "error"
+    assert events[3].status == "failed"
 
 
 def test_a_finished_stream_leaves_the_callers_scope_alone(server: ModelServer, client: Client) -> None:

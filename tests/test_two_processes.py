@@ -1,4 +1,4 @@
-"""Two processes on one store, killed at random: every finished turn is there, nothing is half there or lost."""
+"""Two processes on one store, killed at random: every finished turn is there, nothing is lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Worker:
             sys.executable, "-m", "tests.support.conversation_job",
             self.server.base_url, "openai", self.place, f"{self.name}{self.lives}",
         ]  # fmt: skip
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
         killer = threading.Timer(seconds, os.kill, args=(process.pid, signal.SIGKILL))
         killer.start()
         out, err = process.communicate(timeout=60)
@@ -81,7 +83,9 @@ def test_two_processes_killed_at_random_lose_nothing(place: str) -> None:
             while time.monotonic() < end:
                 worker.live(1.0 + dice.random() * 3)
 
-        threads = [threading.Thread(target=keep_killing, args=(Worker(server, place, n, said),)) for n in "ab"]
+        threads = [
+            threading.Thread(target=keep_killing, args=(Worker(server, place, n, said),)) for n in "ab"
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -92,10 +96,14 @@ def test_two_processes_killed_at_random_lose_nothing(place: str) -> None:
     with open_store(place) as store:
         stored = {f"talk-{n}": store.get(f"talk-{n}") or [] for n in range(CONVERSATIONS)}
     for messages in stored.values():
-        assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant"] * (len(messages) // 4)
+        assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant"] * (
+            len(messages) // 4
+        )
         for turn in range(0, len(messages), 4):
             assert messages[turn + 3]["content"] == f"heard {messages[turn]['content']}"
-    there = Counter((id_, m["content"]) for id_, messages in stored.items() for m in messages if m["role"] == "user")
+    there = Counter(
+        (id_, m["content"]) for id_, messages in stored.items() for m in messages if m["role"] == "user"
+    )
     assert set(there.values()) == {1}
     for id_, prompt in done:
         assert (id_, prompt) in there, f"the finished turn {prompt} of {id_} was lost"

@@ -152,7 +152,8 @@ def test_after_the_grace_the_run_is_cancelled(server: ModelServer, client: Clien
     body.close()
     server.wait_for_disconnect(timeout=5)
     assert continue_sse(first.splitlines()[0].removeprefix("id: ")) is None
-    assert continue_sse(None) is None and continue_sse("nonsense") is None
+    assert continue_sse(None) is None
+    assert continue_sse("nonsense") is None
 
 
 def test_wrong_durations_are_told(client: Client) -> None:
@@ -181,7 +182,8 @@ def test_a_background_reader_gets_every_event_and_one_end(server: ModelServer, c
     handle = run_in_background(client.stream("hi"), seen.append, ends.append)
     assert handle.join(10)
     assert seen[:2] == [Text("a"), Text("b")]
-    assert len(ends) == 1 and isinstance(ends[0], Done)
+    assert len(ends) == 1
+    assert isinstance(ends[0], Done)
     assert {e.run_id for e in seen} == {handle.run_id}
 
 
@@ -193,7 +195,9 @@ def test_f120_a_callback_that_raises_ends_the_run(
     server.say(["a", "b"], hold=True)
     handle = run_in_background(client.stream("hi"), lambda event: 1 / 0, ends.append)
     assert handle.join(10)
-    assert len(ends) == 1 and isinstance(ends[0], Error) and ends[0].error.kind == "cancelled"
+    assert len(ends) == 1
+    assert isinstance(ends[0], Error)
+    assert ends[0].error.kind == "cancelled"
     assert "ZeroDivisionError" in caplog.text
     server.wait_for_disconnect(timeout=5)
 
@@ -207,7 +211,8 @@ def test_a_background_run_can_be_cancelled_answered_and_tied_to_an_owner(
     handle = run_in_background(client.stream("hi"), lambda e: None, ends.append)
     server.wait_for_request(timeout=5)
     handle.cancel()
-    assert handle.join(10) and isinstance(ends[0], Error)
+    assert handle.join(10)
+    assert isinstance(ends[0], Error)
     server.call("ask", {})
     server.say("ok")
     tool = Tool("ask", execute=lambda a, c: c.answer.data if c.answer else pending("?"))
@@ -218,7 +223,8 @@ def test_a_background_run_can_be_cancelled_answered_and_tied_to_an_owner(
             handle.answer(event.request, data="yes")  # type: ignore[attr-defined]
 
     handle = run_in_background(stream, react, ends.append)
-    assert handle.join(10) and isinstance(ends[-1], Done)
+    assert handle.join(10)
+    assert isinstance(ends[-1], Done)
 
     class Window:
         pass
@@ -229,7 +235,8 @@ def test_a_background_run_can_be_cancelled_answered_and_tied_to_an_owner(
     server.wait_for_request(len(server.requests) + 0, timeout=5)
     del window
     gc.collect()
-    assert handle.join(10) and isinstance(ends[-1], Error)
+    assert handle.join(10)
+    assert isinstance(ends[-1], Error)
 
 
 def test_events_are_plain_json(server: ModelServer, client: Client) -> None:
@@ -239,5 +246,6 @@ def test_events_are_plain_json(server: ModelServer, client: Client) -> None:
     tool = Tool("odd", execute=lambda a, c: c.emit({"when": object()}))
     events = list(client.stream("hi", [tool], channels=["messages", "tools", "custom", "tasks", "values"]))
     data = json.loads(json.dumps([event_to_dict(e) for e in events]))
-    assert data[-1]["error"]["status"] == 400 and "body" not in data[-1]["error"]
+    assert data[-1]["error"]["status"] == 400
+    assert "body" not in data[-1]["error"]
     assert {d["type"] for d in data} >= {"custom", "task", "value", "tool_call", "error"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import requests
+from typing_extensions import Self
 
 from toolnexus.balance import balanced
 from toolnexus.cancel import CancelScope
@@ -210,7 +211,7 @@ class Client(ModelCalls):
         self.__dict__.update(state)
         self._open()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

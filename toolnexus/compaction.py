@@ -18,8 +18,8 @@ MARKER = "compacted"
 _HEADING = "[Summary of earlier conversation]\n"
 
 _INSTRUCTION = (
-    "Summarise the conversation below for an assistant who goes on with it. Keep the task, decisions, facts, names, "
-    "numbers, file paths and what is still to do. Leave out pleasantries. Answer with the summary only.\n\n"
+    "Summarise the conversation below for an assistant who goes on with it. Keep the task, decisions, "
+    "facts, names, numbers, file paths and what is still to do. Leave out pleasantries. Answer with the summary only.\n\n"
 )
 
 Summarize = Callable[[list[Message]], str]
@@ -121,7 +121,7 @@ class Compactor:
         return {"messages": sent, "marker": {"at": split - 1, "key": MARKER, "value": {"summary": summary}}}
 
     def _split(self, messages: list[Message], start: int) -> int:
-        """Return where the newest messages begin: the earliest place from which all fit, and no result is parted."""
+        """Return where the newest messages begin: the earliest place from which all of them fit."""
         safe = [i for i in range(start, len(messages)) if messages[i].get("role") in ("user", "assistant")]
         for position in safe:
             if self._count(messages[position:]) <= self._tail:

@@ -40,7 +40,8 @@ class Journal:
     def __init__(self, store: Any, id: str) -> None:  # noqa: A002
         if not callable(getattr(store, "append_journal", None)):
             raise ConfigurationError(
-                f"a durable run needs a store that keeps a journal, such as SqliteStore; {type(store).__name__} does not"
+                f"a durable run needs a store that keeps a journal, such as SqliteStore; "
+                f"{type(store).__name__} does not"
             )
         self._store = store
         self._id = id
@@ -75,8 +76,8 @@ class Journal:
             [given["begins"], given["answers"]]
         ):
             raise ConfigurationError(
-                f"an interrupted durable run of {self._id!r} was called with something else; call it again as it was, "
-                "or give it up with store.clear_journal(id)"
+                f"an interrupted durable run of {self._id!r} was called with something else; "
+                "call it again as it was, or give it up with store.clear_journal(id)"
             )
         if start.get("version") != version:
             raise StoreConflictError(
@@ -150,7 +151,8 @@ def interrupted_result(tool: Tool, request: ToolRequest) -> ToolResult | None:
         )
     data = {"name": request.name, "args": request.args, "decisions": ["approve", "edit", "reject", "respond"]}
     result = pending(
-        f"The call of {request.name} was interrupted, and it is not known whether it took effect. Run it again?",
+        f"The call of {request.name} was interrupted, and it is not known whether it took effect. "
+        "Run it again?",
         kind="interrupted",
         data=data,
     )

@@ -56,8 +56,8 @@ def create_in_process_client(
         raise ConfigurationError("generate must be a function that is not async")
     options.setdefault("retries", 0)
     client = Client("http://in-process.invalid/v1", model=model, api_key="in-process", **options)
-    client._generate = generate  # noqa: SLF001 - this is the client's own module, split for its length
-    client._open()  # noqa: SLF001
+    client._generate = generate
+    client._open()
     return client
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from typing_extensions import Self
 
 from toolnexus.attempts import call_model
 from toolnexus.chunks import Chunk, Reply, ToolRequest
@@ -92,7 +93,7 @@ class ChunkStream:
         """Cancel the call if it is not over."""
         self._stream.close()
 
-    def __enter__(self) -> ChunkStream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -246,7 +247,7 @@ def single(
         isinstance(m, dict) and "role" in m for m in messages
     )
     prompt, history = (None, messages) if messages and listed else (messages, None)
-    run, _ = client._prepare(prompt, tools, None, history, None, scope, overrides)  # noqa: SLF001 - its other half
+    run, _ = client._prepare(prompt, tools, None, history, None, scope, overrides)
     return run
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Self
+
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
@@ -282,7 +284,7 @@ class Stream:
         if thread is not None and thread is not threading.current_thread():
             thread.join(GRACE * 2)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

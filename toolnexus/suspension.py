@@ -154,8 +154,8 @@ def relay_tool(name: str, description: str, input_schema: dict[str, Any]) -> Too
     """
     Declare a tool whose calls the caller executes.
 
-    A call suspends with a request of the kind "tool_call" whose data has ``id``, ``name`` and ``arguments``. The
-    answer's data is the output: a text, or ``{"output": text, "is_error": bool}``.
+    A call suspends with a request of the kind "tool_call" whose data has ``id``, ``name`` and
+    ``arguments``. The answer's data is the output: a text, or ``{"output": text, "is_error": bool}``.
 
     Args:
         name: The tool's name.

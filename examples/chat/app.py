@@ -79,7 +79,9 @@ def main() -> None:
         if last["role"] == "tool":
             return reply(f"Done: {last['content']}.", delay=0.05)
         if "mail" in str(last["content"]):
-            return tool_call("send_mail", {"to": "ada@example.com", "text": "Hello"}, text="I will write a mail.")
+            return tool_call(
+                "send_mail", {"to": "ada@example.com", "text": "Hello"}, text="I will write a mail."
+            )
         return reply("This is a scripted model. Ask me to send a mail. " * 3, delay=0.05)
 
     with ModelServer() as server:

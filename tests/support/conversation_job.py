@@ -1,4 +1,8 @@
-"""Holds conversations through a client until it is killed: ``python -m tests.support.conversation_job URL STYLE STORE SEED``."""
+"""
+Holds conversations through a client until it is killed.
+
+Run it as ``python -m tests.support.conversation_job URL STYLE STORE SEED``.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def run_in_background(
         on_event: Called in that thread with every event but the last.
         on_finish: Called in that thread once, with the terminal item, whatever happened. An ``on_event`` that
             raises cancels the run.
-        owner: An object, such as a window, that the run lives for: when it is collected, the run is cancelled.
+        owner: An object, such as a window, that the run lives for: when it goes, the run is cancelled.
 
     Returns:
         A handle with ``cancel()``, ``join()`` and ``run_id``.
@@ -80,7 +80,7 @@ def run_in_background(
             for last in stream:
                 if not isinstance(last, (Done, Error)):
                     on_event(last)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the callback is the user's; the run ends, and the log says why
             _log.exception("%s: the on_event of a background run raised", stream.run_id)
             stream.close()
             last = next(iter(stream), None)

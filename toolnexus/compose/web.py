@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from toolnexus.compose.plain import event_to_dict
 from toolnexus.errors import ConfigurationError
@@ -72,7 +72,7 @@ class EventStreamBody:
     ``headers`` are what the response should have beside it.
     """
 
-    headers = {
+    headers: ClassVar[dict[str, str]] = {
         "Content-Type": "text/event-stream; charset=utf-8",
         "Cache-Control": "no-cache",
         "X-Accel-Buffering": "no",
