@@ -257,10 +257,14 @@ def _is_plain(part: dict[str, Any]) -> bool:
 # -- the request -----------------------------------------------------------------------------------
 
 
+#: By the id of a call, the names and own ids of those that have no result yet; an id may be used again.
+_Names = dict[str, list[tuple[str, str | None]]]
+
+
 def _outgoing(request: ModelRequest) -> list[dict[str, Any]]:
     """Return the transcript as contents; results of one turn stand in one, right behind their calls."""
     out: list[dict[str, Any]] = []
-    names: dict[str, tuple[str, str | None]] = {}
+    names: _Names = {}
     last_user = max((i for i, m in enumerate(request.messages) if m["role"] == "user"), default=-1)
     media: list[Any] = []
     for position, message in enumerate(request.messages):
@@ -294,13 +298,13 @@ def _add(contents: list[dict[str, Any]], role: str, parts: list[Any]) -> None:
         contents.append({"role": role, "parts": list(parts)})
 
 
-def _assistant(message: Message, names: dict[str, tuple[str, str | None]]) -> list[dict[str, Any]]:
+def _assistant(message: Message, names: _Names) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or []
     own: list[dict[str, Any]] | None = ((message.get(PROVIDER_KEY) or {}).get("gemini") or {}).get("parts")
     kept = own if own and _same(own, message, calls) else None
     ours = [part["functionCall"].get("id") for part in kept or () if "functionCall" in part]
     for call, id_ in zip(calls, ours or [None] * len(calls), strict=True):
-        names[call["id"]] = call["function"]["name"], id_
+        names.setdefault(call["id"], []).append((call["function"]["name"], id_))
     if kept is not None:
         return kept
     parts = _user(message.get("content") or message.get("refusal"))
@@ -332,9 +336,9 @@ def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*parts[:place], {**parts[place], "thoughtSignature": _NO_SIGNATURE}, *parts[place + 1 :]]
 
 
-def _result(message: Message, names: dict[str, tuple[str, str | None]], media: list[Any]) -> dict[str, Any]:
+def _result(message: Message, names: _Names, media: list[Any]) -> dict[str, Any]:
     """Return the result of a call; its images go into a message of their own, behind all results."""
-    name, id_ = names.get(message["tool_call_id"], ("unknown", None))
+    name, id_ = names[message["tool_call_id"]].pop(0)
     content = message.get("content")
     if isinstance(content, list):
         texts = [part["text"] for part in content if part.get("type") == "text"]

@@ -87,6 +87,6 @@ def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> None:
         if following is None:
             here[step] = value
             return
-        if not isinstance(known, list if isinstance(following, int) else dict):
+        if known is None:
             known = here[step] = [] if isinstance(following, int) else {}
         here = known
