@@ -19,7 +19,8 @@ _HEADING = "[Summary of earlier conversation]\n"
 
 _INSTRUCTION = (
     "Summarise the conversation below for an assistant who goes on with it. Keep the task, decisions, "
-    "facts, names, numbers, file paths and what is still to do. Leave out pleasantries. Answer with the summary only.\n\n"
+    "facts, names, numbers, file paths and what is still to do. Leave out pleasantries. "
+    "Answer with the summary only.\n\n"
 )
 
 Summarize = Callable[[list[Message]], str]

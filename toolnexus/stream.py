@@ -95,6 +95,8 @@ class Stream:
         return self
 
     def __next__(self) -> Event:
+        if self._owner != threading.get_ident():
+            self._check_thread()
         try:
             event = next(self._batch)
         except StopIteration:
@@ -178,7 +180,6 @@ class Stream:
         """Wait for the next events and return the first."""
         if self._terminal is not None:
             raise StopIteration
-        self._check_thread()
         if self._asked is not None and self._gate is not None:
             asked, self._asked = self._asked, None
             self._gate.moved_on(asked)
