@@ -137,6 +137,11 @@ def test_a_second_thread_is_told_so(server: ModelServer, client: Client) -> None
     thread.join()
     assert isinstance(caught[0], StreamThreadError)
     assert isinstance(list(stream)[-1], Done)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(stream.result()))
+    thread.start()
+    thread.join()
+    assert results[0].text == "ab"
 
 
 def test_result_drains_and_text_deltas_yield_text(server: ModelServer, client: Client) -> None:

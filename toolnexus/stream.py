@@ -95,7 +95,7 @@ class Stream:
         return self
 
     def __next__(self) -> Event:
-        if self._owner != threading.get_ident():
+        if self._owner != threading.get_ident() and self._terminal is None:
             self._check_thread()
         try:
             event = next(self._batch)
