@@ -33,12 +33,12 @@ from toolnexus.stream import Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
-from toolnexus.watch import Watch
 from toolnexus.watching import Observers, RunWatch, check_watches
 
 if TYPE_CHECKING:
     from toolnexus.conversation import Conversation
     from toolnexus.suspension import Answer, Request
+    from toolnexus.watch import Watch
 
 __all__ = ["Client", "create_client"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Watch", "Watched", "WatchedAttempt", "WatchedRun", "WatchedTool"]
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Watched:
     """
     Something that began, and ends.
@@ -38,10 +38,14 @@ class Watched:
 
     seconds: float | None = attrs.field(default=None, init=False)
     error: BaseException | None = attrs.field(default=None, init=False)
-    notes: dict[Any, Any] = attrs.field(factory=dict, init=False, repr=False)
+    notes: dict[Any, Any] = attrs.field(factory=dict, init=False)
+
+    def __repr__(self) -> str:
+        state = "going on" if self.seconds is None else f"ended after {self.seconds:.3f} s"
+        return f"<{type(self).__name__} {state}>"
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class WatchedRun(Watched):
     """
     A run.
@@ -67,10 +71,10 @@ class WatchedRun(Watched):
     style: str
     base_url: str | None
     streaming: bool
-    messages: list[Message] = attrs.field(repr=False)
-    system: str | None = attrs.field(repr=False)
-    caller: contextvars.Context = attrs.field(repr=False)
-    result: RunResult | None = attrs.field(default=None, init=False, repr=False)
+    messages: list[Message]
+    system: str | None
+    caller: contextvars.Context
+    result: RunResult | None = attrs.field(default=None, init=False)
 
     @property
     def reached(self) -> RunResult:
@@ -81,7 +85,7 @@ class WatchedRun(Watched):
         return partial if partial is not None else RunResult(status="incomplete")
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class WatchedAttempt(Watched):
     """
     One try of a model call.
@@ -106,14 +110,14 @@ class WatchedAttempt(Watched):
     model: str
     style: str
     base_url: str | None
-    params: dict[str, Any] = attrs.field(repr=False)
-    request: ModelRequest | None = attrs.field(default=None, init=False, repr=False)
-    reply: Reply | None = attrs.field(default=None, init=False, repr=False)
+    params: dict[str, Any]
+    request: ModelRequest | None = attrs.field(default=None, init=False)
+    reply: Reply | None = attrs.field(default=None, init=False)
     usage: Usage = attrs.field(default=Usage(), init=False)
     time_to_first_token: float | None = attrs.field(default=None, init=False)
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class WatchedTool(Watched):
     """
     One tool call.
@@ -134,9 +138,9 @@ class WatchedTool(Watched):
     turn: int
     id: str
     name: str
-    args: dict[str, Any] | None = attrs.field(repr=False)
-    tool: Tool | None = attrs.field(repr=False)
-    result: ToolResult | None = attrs.field(default=None, init=False, repr=False)
+    args: dict[str, Any] | None
+    tool: Tool | None
+    result: ToolResult | None = attrs.field(default=None, init=False)
 
     @property
     def source(self) -> str:

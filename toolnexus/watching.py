@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.errors import ConfigurationError
-from toolnexus.watch import Watch, Watched, WatchedAttempt, WatchedRun, WatchedTool
 
 if TYPE_CHECKING:
     from toolnexus.chunks import ToolRequest
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from toolnexus.run import Run
     from toolnexus.tools.base import ToolResult
     from toolnexus.trial import Trial
+    from toolnexus.watch import Watch, Watched, WatchedRun, WatchedTool
 
 __all__ = ["SILENT", "Observers", "RunWatch", "check_watches"]
 
@@ -35,8 +35,13 @@ class Observers:
 
     def __init__(self, watches: Iterable[Watch] = ()) -> None:
         self._watches = tuple(watches)
-        self._around = [w for w in self._watches if type(w).inside is not Watch.inside]
         self._blamed: set[int] = set()
+        self._around: list[Watch] = []
+        if not self._watches:
+            return
+        from toolnexus.watch import Watch  # here and below, because importing shall be cheap
+
+        self._around = [w for w in self._watches if type(w).inside is not Watch.inside]
 
     def __bool__(self) -> bool:
         return bool(self._watches)
@@ -104,6 +109,8 @@ class RunWatch:
 
     def _about(self, run: Run) -> WatchedRun:
         if self._watched is None:
+            from toolnexus.watch import WatchedRun
+
             self._watched = WatchedRun(
                 run_id=run.run_id,
                 id=run.id,
@@ -151,6 +158,8 @@ class RunWatch:
         if not self._observers:
             yield
             return
+        from toolnexus.watch import WatchedAttempt
+
         run = trial.run
         watched = WatchedAttempt(
             run=self._about(run),
@@ -178,6 +187,8 @@ class RunWatch:
         """Tell that a tool is called; returns what `inside` and `tool_finished` want."""
         if not self._observers:
             return None
+        from toolnexus.watch import WatchedTool
+
         watched = WatchedTool(
             run=self._about(run),
             turn=run.turns,
@@ -235,6 +246,8 @@ def check_watches(given: Any) -> list[Watch]:
     Raises:
         ConfigurationError: Something is no watch.
     """
+    from toolnexus.watch import Watch
+
     listed = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     for item in listed:
         if not isinstance(item, Watch):
