@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from tests.support.raw import CLOSE, RawServer
 from toolnexus import (
     APIConnectionError,
     APITimeoutError,
+    CancelScope,
     Client,
     ConfigurationError,
     Done,
@@ -114,6 +116,31 @@ def test_things_that_are_no_lists_are_refused_by_name() -> None:
 def test_the_fragment_of_a_base_url_is_dropped() -> None:
     """It is never sent, and a key in it shall not be shown either."""
     assert "secret" not in repr(a_client("http://h/v1#key=secret"))
+
+
+@pytest.mark.parametrize("seconds", [math.inf, math.nan, -1, "1", 10**400])
+def test_a_scope_whose_time_cannot_be_waited_for_is_refused(seconds: Any) -> None:
+    """The mistake is known where it is made, not in a thread of the run."""
+    with pytest.raises(ConfigurationError, match="timeout"):
+        CancelScope(seconds)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("execute", 5), ("input_schema", 5), ("timeout", "1"), ("timeout", math.inf), ("max_output", -1)],
+)
+def test_a_tool_that_can_only_fail_is_refused(field: str, value: Any) -> None:
+    """A tool's own mistakes are known before anything is sent."""
+    with pytest.raises(ConfigurationError, match=field):
+        a_client().stream("x", [Tool("t", **{field: value})])
+
+
+def test_every_event_of_a_stream_can_be_pickled() -> None:
+    """Events go to other processes, the terminal error among them."""
+    events = a_run(body_transform=lambda body: 5)
+    copies = pickle.loads(pickle.dumps(events))
+    assert copies[:-1] == events[:-1]
+    assert str(ending(copies)) == str(ending(events))
 
 
 # -- tools and callbacks ---------------------------------------------------------------------------

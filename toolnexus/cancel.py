@@ -18,12 +18,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
+from toolnexus.errors import ConfigurationError, RunCancelledError, RunTimeoutError, ToolnexusError
 
-__all__ = ["CancelScope"]
+__all__ = ["LONGEST", "CancelScope", "check_seconds"]
 
 #: How often a wait looks at the flag, in seconds.
 POLL = 0.02
+
+#: The longest duration in seconds, some 23 days: a system's wait takes its milliseconds as 32 bits.
+LONGEST = 2_000_000
+
+
+def check_seconds(name: str, value: float) -> float:
+    """
+    Return a duration as it is, if it can be waited for.
+
+    Raises:
+        ConfigurationError: It is no number from 0 to `LONGEST`.
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= LONGEST:
+        raise ConfigurationError(f"{name} must be a number of seconds, at most {LONGEST}")
+    return value
 
 
 class CancelScope:
@@ -37,6 +52,9 @@ class CancelScope:
         timeout: Seconds until the scope ends by itself, counted from the start of the run;
             None for no limit.
 
+    Raises:
+        ConfigurationError: The timeout is no number of seconds that can be waited for.
+
     >>> scope = CancelScope()
     >>> scope.cancelled
     False
@@ -46,7 +64,7 @@ class CancelScope:
     """
 
     def __init__(self, timeout: float | None = None, *, parent: CancelScope | None = None) -> None:
-        self.timeout = timeout
+        self.timeout = timeout if timeout is None else check_seconds("timeout", timeout)
         self.deadline: float | None = None
         self._parent = parent
         self._reason: str | None = None

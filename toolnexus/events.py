@@ -342,6 +342,10 @@ class _Seen:
         self.seen = False
         self.otherwise: Callable[[], None] | None = None
 
+    def __reduce__(self) -> tuple[type[_Seen], tuple[()]]:
+        self.seen = True  # whoever hands it on, to another process for instance, has taken notice
+        return _Seen, ()
+
     def __del__(self) -> None:
         if not self.seen and self.otherwise is not None:
             self.otherwise()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 import requests
 
+from toolnexus.cancel import LONGEST
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.hooks import Hooks
 from toolnexus.transport.failures import Timeouts
@@ -63,9 +64,6 @@ _HOST_KEY = {
     "cerebras.ai": "CEREBRAS_API_KEY",
     "x.ai": "XAI_API_KEY",
 }
-
-#: The longest duration in seconds, some 23 days: a system's wait takes its milliseconds as 32 bits.
-_LONGEST = 2_000_000
 
 _RESERVED = ("messages", "input", "contents", "tools", "stream")
 
@@ -168,9 +166,9 @@ def _number(name: str, value: Any, *, low: float, optional: bool = False, whole:
         raise ConfigurationError(
             f"{name} must be {'at least' if whole else 'more than'} {low:g}, not {value!r}"
         )
-    if not whole and value > _LONGEST:
+    if not whole and value > LONGEST:
         none = "; None is for no limit" if optional else ""
-        raise ConfigurationError(f"{name} must be at most {_LONGEST} seconds{none}")
+        raise ConfigurationError(f"{name} must be at most {LONGEST} seconds{none}")
     return value if whole else float(value)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from toolnexus.cancel import check_seconds
 from toolnexus.errors import ConfigurationError
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
@@ -34,6 +35,7 @@ class ToolSet:
     def _table(self) -> dict[str, Tool]:
         table: dict[str, Tool] = {}
         for tool in as_tools(self.source):
+            _check(tool)
             if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
                 raise ConfigurationError(
                     f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
@@ -85,6 +87,19 @@ class ToolSet:
         if not callable(prompt) or not any(tool.source == "skill" for tool in self._tools.values()):
             return None
         return prompt() or None
+
+
+def _check(tool: Tool) -> None:
+    """Refuse a tool whose call could only fail."""
+    what = f"of the tool {tool.name!r}"
+    if not callable(tool.execute):
+        raise ConfigurationError(f"execute {what} must be a function, not {tool.execute!r}")
+    if not isinstance(tool.input_schema, dict):
+        raise ConfigurationError(f"input_schema {what} must be a dict, not {tool.input_schema!r}")
+    if tool.timeout is not None:
+        check_seconds(f"timeout {what}", tool.timeout)
+    if tool.max_output is not None and not (isinstance(tool.max_output, int) and tool.max_output >= 0):
+        raise ConfigurationError(f"max_output {what} must be a number of characters, not {tool.max_output!r}")
 
 
 def as_tools(tools: Any) -> list[Tool]:
