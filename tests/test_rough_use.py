@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import socket
@@ -20,12 +21,14 @@ from toolnexus import (
     Done,
     Error,
     HookError,
+    MalformedEventError,
     Tool,
+    ToolFinished,
     ToolnexusError,
     ToolResult,
 )
 from toolnexus.events import Event
-from toolnexus.testing import ModelServer, reply, tool_call
+from toolnexus.testing import ModelServer, raw, reply, tool_call
 
 STREAM = (
     b'data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -258,3 +261,50 @@ def test_a_header_of_the_answer_that_is_wrong_is_the_endpoints_fault() -> None:
     assert isinstance(error, APIConnectionError)
     assert error.retryable
     assert "Content-Length" in str(error)
+
+
+# -- what a provider may say -----------------------------------------------------------------------
+
+
+def answered(*deltas: Any, usage: Any = None) -> tuple[list[Event], list[Any]]:
+    """Return the events for an answer of these deltas, and the arguments that a tool ran with."""
+    ran: list[Any] = []
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage})
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    answer = raw(body.encode(), headers={"Content-Type": "text/event-stream"})
+    with ModelServer(script=[answer]) as server:
+        tool = Tool("t", execute=lambda args, ctx: ran.append(args))
+        return list(a_client(server.base_url, max_turns=1).stream("x", [tool])), ran
+
+
+@pytest.mark.parametrize("arguments", [5, 0, True, False, [1], "5", "[]"])
+def test_a_call_whose_arguments_are_no_object_never_runs(arguments: Any) -> None:
+    """A number in the place of the arguments is not the same as no arguments."""
+    call = {"index": 0, "id": "c", "function": {"name": "t", "arguments": arguments}}
+    events, ran = answered({"tool_calls": [call]})
+    assert not ran
+    finished = next(e for e in events if isinstance(e, ToolFinished))
+    assert finished.is_error
+    assert "must be a JSON object" in finished.output
+
+
+@pytest.mark.parametrize(
+    "delta", [5, "text", [1], {"content": 5}, {"content": True}, {"tool_calls": "t"}, {"tool_calls": [5]}]
+)
+def test_an_answer_of_another_shape_is_not_passed_over(delta: Any) -> None:
+    """What was said and cannot be read is an error, never a short answer that looks complete."""
+    events, ran = answered({"content": "so far"}, delta)
+    error = ending(events)
+    assert isinstance(error, MalformedEventError)
+    assert error.partial is not None
+    assert error.partial.text == "so far"
+    assert not ran
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e308, "5", None, [], 10**400])
+def test_token_counts_that_are_none_cost_nobody_the_answer(number: Any) -> None:
+    """Usage is beside the point: the answer is whole without it."""
+    events, _ = answered({"content": "hi"}, usage={"prompt_tokens": number, "completion_tokens": number})
+    assert isinstance(events[-1], Done)
+    assert events[-1].result.text == "hi"

@@ -14,7 +14,7 @@ from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
 from toolnexus.tools.adapt import plain
 from toolnexus.tools.base import Tool
-from toolnexus.wire.base import Decoder, ModelRequest
+from toolnexus.wire.base import Decoder, ModelRequest, count
 from toolnexus.wire.names import nine_characters
 from toolnexus.wire.schemas import loosened
 from toolnexus.wire.urls import join
@@ -229,7 +229,7 @@ class AnthropicDecoder(Decoder):
         completion = counts.get("output_tokens", 0)
         details = data.get("output_tokens_details")
         if isinstance(details, dict):
-            self._reasoning_tokens = int(details.get("thinking_tokens") or 0) or self._reasoning_tokens
+            self._reasoning_tokens = count(details, "thinking_tokens") or self._reasoning_tokens
         self.builder.usage = Usage(
             prompt, completion, prompt + completion, read, written, self._reasoning_tokens
         )

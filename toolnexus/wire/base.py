@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Protocol
 
 import attrs
@@ -24,7 +25,7 @@ from toolnexus.tools.base import Tool
 from toolnexus.wire.errors import page_title, provider_error, shows_error
 from toolnexus.wire.quirks import Quirks
 
-__all__ = ["BARE", "Decoder", "Dialect", "ModelRequest", "Quirks"]
+__all__ = ["BARE", "Decoder", "Dialect", "ModelRequest", "Quirks", "count"]
 
 #: The transport's name for a body or line that had no event framing.
 BARE = "toolnexus.bare"
@@ -271,3 +272,17 @@ def _documents(data: str) -> tuple[list[Any], str]:
             return found, data[position:].strip()
         found.append(value)
     return found, ""
+
+
+def count(data: Any, *path: str) -> int:
+    """
+    Return a count of tokens at a path of keys, 0 where there is none: a wrong count costs nobody the answer.
+
+    >>> count({"a": {"b": 3}}, "a", "b"), count({"a": "x"}, "a"), count({"a": float("inf")}, "a")
+    (3, 0, 0)
+    """
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    if isinstance(data, float):
+        return int(data) if math.isfinite(data) else 0
+    return data if isinstance(data, int) and not isinstance(data, bool) else 0

@@ -10,7 +10,7 @@ from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
 from toolnexus.tools.adapt import plain, strict
 from toolnexus.tools.base import Tool
-from toolnexus.wire.base import BARE, Decoder, ModelRequest
+from toolnexus.wire.base import BARE, Decoder, ModelRequest, count
 from toolnexus.wire.names import nine_characters
 from toolnexus.wire.schemas import loosened
 from toolnexus.wire.transcript import merged
@@ -138,7 +138,9 @@ class OpenAIDecoder(Decoder):
         whole = bool(message) and (whole or not (delta or self._streamed))
         self._streamed = self._streamed or (bool(delta) and not whole)
         said = message if whole else delta
-        chunks = self._message(said, whole=whole) if isinstance(said, dict) else []
+        if said and not isinstance(said, dict):
+            raise TypeError("a choice has no message")
+        chunks = self._message(said, whole=whole) if said else []
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self.builder.raw_finish = reason
@@ -195,8 +197,10 @@ class OpenAIDecoder(Decoder):
     def _content(self, content: Any) -> list[Chunk]:
         if isinstance(content, str):
             return self.builder.text(content)
+        if not isinstance(content, (list, dict, type(None))):
+            raise TypeError("the content is no text")
         chunks: list[Chunk] = []
-        for part in content if isinstance(content, list) else ():
+        for part in [content] if isinstance(content, dict) else content or ():
             if isinstance(part, str):
                 chunks += self.builder.text(part)
             elif isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
@@ -211,22 +215,25 @@ class OpenAIDecoder(Decoder):
 
     def _call(self, call: Any, position: int | None) -> list[Chunk]:
         """Take in a fragment of a call; ``position`` is that of a whole call."""
-        if not isinstance(call, dict):
+        if call is None:
             return []
+        if not isinstance(call, dict):
+            raise TypeError("a tool call is no object")
         function = call.get("function") or call.get("custom") or {}
         index = call.get("index") if position is None else position
         if not isinstance(index, int) or isinstance(index, bool):
             index = None
         arguments = function.get("arguments", function.get("input"))
-        if isinstance(arguments, (dict, list)):
-            self._object_arguments = True
+        if arguments is not None and not isinstance(arguments, str):
+            # What is no object is said so to the model; a call never runs with less than was sent.
+            self._object_arguments = self._object_arguments or isinstance(arguments, (dict, list))
             arguments = json.dumps(arguments)
         id_, name = call.get("id"), function.get("name")
         return self.builder.tool(
             index,
             str(id_) if id_ is not None else None,
             name if isinstance(name, str) else None,
-            arguments if isinstance(arguments, str) else "",
+            arguments or "",
         )
 
     def extra(self) -> dict[str, Any] | None:
@@ -256,25 +263,19 @@ def _texts(value: Any) -> list[str]:
     ]
 
 
-def _count(data: Any, *path: str) -> int:
-    for key in path:
-        data = data.get(key) if isinstance(data, dict) else None
-    return int(data) if isinstance(data, (int, float)) and not isinstance(data, bool) else 0
-
-
 def _usage(data: dict[str, Any]) -> Usage:
-    prompt = _count(data, "prompt_tokens") or _count(data, "input_tokens")
-    completion = _count(data, "completion_tokens") or _count(data, "output_tokens")
+    prompt = count(data, "prompt_tokens") or count(data, "input_tokens")
+    completion = count(data, "completion_tokens") or count(data, "output_tokens")
     return Usage(
         prompt,
         completion,
-        _count(data, "total_tokens") or prompt + completion,
-        cached_tokens=_count(data, "prompt_tokens_details", "cached_tokens")
-        or _count(data, "prompt_cache_hit_tokens")
-        or _count(data, "cached_tokens"),
-        cache_write_tokens=_count(data, "prompt_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=_count(data, "completion_tokens_details", "reasoning_tokens")
-        or _count(data, "reasoning_tokens"),
+        count(data, "total_tokens") or prompt + completion,
+        cached_tokens=count(data, "prompt_tokens_details", "cached_tokens")
+        or count(data, "prompt_cache_hit_tokens")
+        or count(data, "cached_tokens"),
+        cache_write_tokens=count(data, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=count(data, "completion_tokens_details", "reasoning_tokens")
+        or count(data, "reasoning_tokens"),
     )
 
 

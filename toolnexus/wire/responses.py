@@ -10,7 +10,7 @@ from toolnexus.merge import ToolCallMerger
 from toolnexus.results import Usage
 from toolnexus.tools.adapt import plain, strict
 from toolnexus.tools.base import Tool
-from toolnexus.wire.base import BARE, Decoder, ModelRequest
+from toolnexus.wire.base import BARE, Decoder, ModelRequest, count
 from toolnexus.wire.items import CALLS, outgoing
 from toolnexus.wire.schemas import loosened
 from toolnexus.wire.urls import join
@@ -386,19 +386,13 @@ def _is_plain(item: dict[str, Any]) -> bool:
     return not any(part.get("annotations") for part in item.get("content") or ())
 
 
-def _count(data: Any, *path: str) -> int:
-    for key in path:
-        data = data.get(key) if isinstance(data, dict) else None
-    return int(data) if isinstance(data, (int, float)) and not isinstance(data, bool) else 0
-
-
 def _usage(data: dict[str, Any]) -> Usage:
-    prompt, completion = _count(data, "input_tokens"), _count(data, "output_tokens")
+    prompt, completion = count(data, "input_tokens"), count(data, "output_tokens")
     return Usage(
         prompt,
         completion,
-        _count(data, "total_tokens") or prompt + completion,
-        cached_tokens=_count(data, "input_tokens_details", "cached_tokens"),
-        cache_write_tokens=_count(data, "input_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=_count(data, "output_tokens_details", "reasoning_tokens"),
+        count(data, "total_tokens") or prompt + completion,
+        cached_tokens=count(data, "input_tokens_details", "cached_tokens"),
+        cache_write_tokens=count(data, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=count(data, "output_tokens_details", "reasoning_tokens"),
     )
