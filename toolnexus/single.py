@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from typing_extensions import Self
 
 from toolnexus.attempts import call_model
 from toolnexus.chunks import Chunk, Reply, ToolRequest
@@ -28,6 +27,8 @@ from toolnexus.toolset import ToolSet
 from toolnexus.values import Value
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from toolnexus.cancel import CancelScope
     from toolnexus.model_calls import ModelCalls
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self
-
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
@@ -18,6 +16,8 @@ from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from toolnexus.compose.web import EventStreamBody
     from toolnexus.gate import Gate
     from toolnexus.suspension import Answer, Request
