@@ -308,3 +308,22 @@ def test_token_counts_that_are_none_cost_nobody_the_answer(number: Any) -> None:
     events, _ = answered({"content": "hi"}, usage={"prompt_tokens": number, "completion_tokens": number})
     assert isinstance(events[-1], Done)
     assert events[-1].result.text == "hi"
+
+
+@pytest.mark.parametrize("arguments", [{"a": 1}, [1], 5])
+def test_arguments_of_a_responses_call_may_be_no_text(arguments: Any) -> None:
+    """An object in the place of a text is taken as it is, and anything else never runs as no arguments."""
+    item = {"type": "function_call", "id": "i", "call_id": "c", "name": "t", "arguments": arguments}
+    parts = [
+        {"type": "response.created", "response": {"id": "r"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [item]}},
+    ]
+    body = "".join(f"event: {part['type']}\ndata: {json.dumps(part)}\n\n" for part in parts)
+    answer = raw(body.encode(), headers={"Content-Type": "text/event-stream"})
+    ran: list[Any] = []
+    with ModelServer(style="responses", script=[answer]) as server:
+        client = a_client(server.base_url, style="responses", max_turns=1)
+        list(client.stream("x", [Tool("t", execute=lambda args, ctx: ran.append(args))]))
+    assert ran == ([arguments] if isinstance(arguments, dict) else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from toolnexus.chunks import Chunk, mend_surrogates
@@ -359,7 +360,9 @@ class ResponsesDecoder(Decoder):
     def _whole_arguments(self, item: _Item, text: Any) -> list[Chunk]:
         """Take in arguments in their final form; an empty text beside pieces is none."""
         seen = "".join(item.arguments)
-        if not isinstance(text, str) or (not text and seen):
+        if text and not isinstance(text, str):
+            text = json.dumps(text)  # some gateways send the object itself
+        if not text:
             return []
         item.arguments = [text]
         rest = text[len(seen) :] if text.startswith(seen) else ""
