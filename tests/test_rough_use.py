@@ -314,7 +314,7 @@ def test_token_counts_that_are_none_cost_nobody_the_answer(number: Any) -> None:
 def test_arguments_of_a_responses_call_may_be_no_text(arguments: Any) -> None:
     """An object in the place of a text is taken as it is, and anything else never runs as no arguments."""
     item = {"type": "function_call", "id": "i", "call_id": "c", "name": "t", "arguments": arguments}
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"type": "response.created", "response": {"id": "r"}},
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.output_item.done", "output_index": 0, "item": item},

@@ -152,7 +152,9 @@ class GeminiDecoder(Decoder):
         if isinstance(call, dict):
             return self._call(call, part)
         text = part.get("text")
-        if not isinstance(text, str):
+        if text is not None and not isinstance(text, str):
+            raise TypeError("the text of a part is none")
+        if text is None:
             self.builder.seen = True
             self._keep(dict(part))
             return []
