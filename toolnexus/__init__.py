@@ -38,6 +38,7 @@ from toolnexus.errors import (
     OutputError,
     OverloadedError,
     PermissionDeniedError,
+    PIIDetectedError,
     QuotaError,
     RateLimitError,
     RequestTooLargeError,
@@ -85,6 +86,7 @@ from toolnexus.transport.retry import ErrorInfo
 if TYPE_CHECKING:
     from toolnexus.chunks import Chunk
     from toolnexus.compaction import compactor
+    from toolnexus.compose.flow import Flow
     from toolnexus.content import File, Image
     from toolnexus.conversation import Conversation
     from toolnexus.hooks import guardrails
@@ -107,6 +109,7 @@ _LATER = {
     "ChunkStream": "toolnexus.single",
     "Conversation": "toolnexus.conversation",
     "File": "toolnexus.content",
+    "Flow": "toolnexus.compose.flow",
     "Image": "toolnexus.content",
     "McpSource": "toolnexus.tools.mcp",
     "MemoryStore": "toolnexus.stores",
@@ -166,6 +169,7 @@ __all__ = [
     "ErrorInfo",
     "Event",
     "File",
+    "Flow",
     "Heartbeat",
     "HookError",
     "IdleTimeoutError",
@@ -182,6 +186,7 @@ __all__ = [
     "NotFoundError",
     "OutputError",
     "OverloadedError",
+    "PIIDetectedError",
     "Pending",
     "PermissionDeniedError",
     "QuotaError",

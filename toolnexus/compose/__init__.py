@@ -8,6 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolnexus.compose.background import Background, run_in_background
     from toolnexus.compose.display import display
+    from toolnexus.compose.flow import (
+        End,
+        Flow,
+        FlowContext,
+        FlowError,
+        FlowResult,
+        FlowStream,
+        Goto,
+        NodeError,
+        NodeTimeoutError,
+        StepLimitError,
+    )
     from toolnexus.compose.muxing import (
         BackpressureError,
         EmitTimeoutError,
@@ -22,6 +34,16 @@ if TYPE_CHECKING:
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
 
 _LATER = {
+    "StepLimitError": "flow",
+    "NodeTimeoutError": "flow",
+    "NodeError": "flow",
+    "Goto": "flow",
+    "FlowStream": "flow",
+    "FlowResult": "flow",
+    "FlowError": "flow",
+    "FlowContext": "flow",
+    "Flow": "flow",
+    "End": "flow",
     "mux": "muxing",
     "Sink": "muxing",
     "ProducerResult": "muxing",
@@ -43,12 +65,22 @@ __all__ = [
     "Background",
     "BackpressureError",
     "EmitTimeoutError",
+    "End",
     "EventStreamBody",
+    "Flow",
+    "FlowContext",
+    "FlowError",
+    "FlowResult",
+    "FlowStream",
+    "Goto",
     "Mux",
     "MuxResult",
+    "NodeError",
+    "NodeTimeoutError",
     "ProducerResult",
     "Screen",
     "Sink",
+    "StepLimitError",
     "continue_sse",
     "display",
     "event_to_dict",
