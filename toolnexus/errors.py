@@ -36,6 +36,7 @@ __all__ = [
     "NotFoundError",
     "OutputError",
     "OverloadedError",
+    "PIIDetectedError",
     "PermissionDeniedError",
     "QuotaError",
     "RateLimitError",
@@ -186,6 +187,21 @@ class HookError(ToolnexusError):
     """A hook or callback of the user's raised; the message names it."""
 
     kind = "hook"
+
+
+class PIIDetectedError(ToolnexusError):
+    """
+    A rule with the strategy "block" found a protected value; it was not handed out.
+
+    Attributes:
+        pii_type: The kind of the rule, such as "email".
+    """
+
+    kind = "pii"
+
+    def __init__(self, message: str = "", *, pii_type: str = "", partial: RunResult | None = None) -> None:
+        super().__init__(message, partial=partial)
+        self.pii_type = pii_type
 
 
 # -- between us and the model ----------------------------------------------------------------
