@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import requests
-from typing_extensions import Self
 
 from toolnexus.balance import balanced
 from toolnexus.cancel import CancelScope
@@ -36,6 +35,8 @@ from toolnexus.transport.retry import OnError
 from toolnexus.watching import Observers, RunWatch, check_watches
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from toolnexus.conversation import Conversation
     from toolnexus.suspension import Answer, Request
     from toolnexus.watch import Watch
@@ -550,6 +551,7 @@ class Client(ModelCalls):
                         result = drive(run)
                         if pump is not None:
                             pump.committing = True
+                        run.reporter.flush()  # saving may take a while
                         storage.save(result, clear_journal=run.journal is not None)
         except ToolnexusError as error:
             if run.scope.cancelled:

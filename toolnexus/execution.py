@@ -122,7 +122,6 @@ class _Turn:
         self.running[job.position] = job
         if not job.answers:  # a call that runs again, now that there is an answer, was reported before
             run.reporter.send(ToolCall, job.request.id, job.request.name, job.request.args)
-            run.reporter.flush()
         job.began = time.monotonic()
         job.watched = run.watch.tool_started(run, job.request)
         context = Context(
@@ -164,6 +163,8 @@ class _Turn:
 
     def _take(self) -> None:
         """Wait a moment for a message and deal with it."""
+        if self.messages.empty():
+            self.run.reporter.flush()
         try:
             job, kind, payload = self.messages.get(timeout=POLL)
         except queue.Empty:
@@ -178,8 +179,6 @@ class _Turn:
             reporter.send(ToolOutput, request.id, request.name, str(payload))
         else:
             reporter.send(Custom, payload)
-        if self.messages.empty():
-            reporter.flush()
 
     def _time_out(self) -> None:
         self.run.scope.check()  # the end of the run's own time is no tool's time limit
@@ -223,7 +222,6 @@ def report_unrun(run: Run, request: ToolRequest, result: ToolResult) -> None:
 def report_finished(run: Run, request: ToolRequest, result: ToolResult) -> None:
     """Report that a call has its result."""
     run.reporter.send(ToolFinished, request.id, request.name, result.output, result.is_error)
-    run.reporter.flush()
 
 
 def run_calls(run: Run, requests: tuple[ToolRequest, ...]) -> list[Outcome]:

@@ -157,6 +157,7 @@ class Hooks:
     def _call(self, run: Run, name: str, function: Callable[[View], Any], view: View) -> Any:
         """Call a hook in a thread that can be left behind; what it raises ends the run."""
         view["emit"] = lambda payload: run.reporter.send(Custom, payload)
+        run.reporter.flush()  # nobody knows how long a hook takes
         try:
             return call_abandonable(lambda: function(view), run.scope, name="hook")
         except ToolnexusError:

@@ -71,6 +71,7 @@ class Trial:
         decoder = self.endpoint.dialect.decoder(skip_bad_events=self.endpoint.options.skip_bad_events)
         self.builder = run.current = decoder.builder
         began = time.monotonic()
+        run.reporter.flush()
         exchange = self.endpoint.transport.open(request, run.scope)
         _log.debug(
             "%s: %s answered %d in %.3f s",

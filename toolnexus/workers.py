@@ -33,18 +33,18 @@ class Workers:
     def submit(self, job: _Job) -> None:
         """Call a function in a thread that sees the context variables of the caller."""
         context = contextvars.copy_context()
+        started = True
         try:
             inbox = self._idle.pop()
         except IndexError:
-            inbox = queue.SimpleQueue()
-            self._count += 1
-            threading.Thread(
-                target=self._work,
-                args=(inbox,),
-                name=f"toolnexus-tool-{self._run_id}-{self._count}",
-                daemon=True,
-            ).start()
+            inbox, started = queue.SimpleQueue(), False
+        # Before the thread starts: a quick job is then done by the time the next one is submitted.
         inbox.put(lambda: context.run(job))
+        if started:
+            return
+        self._count += 1
+        name = f"toolnexus-tool-{self._run_id}-{self._count}"
+        threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
 
     def _work(self, inbox: queue.SimpleQueue[_Job | None]) -> None:
         while (job := inbox.get()) is not None:

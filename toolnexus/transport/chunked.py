@@ -28,6 +28,7 @@ class ChunkedResponse(http.client.HTTPResponse):
     _rest = b""  # what came after the last whole line or chunk
     _left = 0  # how much of the current chunk is still to come
     _malformed = False
+    _whole = False
 
     def read1(self, n: int = -1) -> bytes:
         """
@@ -40,6 +41,9 @@ class ChunkedResponse(http.client.HTTPResponse):
             return super().read1(n)
         data = b""
         while not data and self.fp is not None:
+            if self._whole:
+                self.close()  # only now: whoever judges what was read may want to give the connection up
+                break
             if self._malformed:
                 raise http.client.HTTPException(f"malformed chunk: {self._rest[:40]!r}")
             received: bytes = self.fp.read1(n)
@@ -64,8 +68,7 @@ class ChunkedResponse(http.client.HTTPResponse):
                 break
             self._left = int(size[1], 16)
             if self._left == 0:
-                if _END.match(data, position):
-                    self.close()
+                self._whole = _END.match(data, position) is not None
                 break
             position = size.end()
         self._rest = data[position:]

@@ -33,6 +33,7 @@ from urllib3.poolmanager import PoolManager
 from urllib3.util.wait import wait_for_write
 
 from toolnexus.abandon import call_abandonable
+from toolnexus.transport.chunked import ChunkedResponse
 
 if TYPE_CHECKING:
     from toolnexus.cancel import CancelScope
@@ -149,7 +150,7 @@ class _Discreet(str):
         return path + mark
 
 
-class _Answer(http.client.HTTPResponse):
+class _Answer(ChunkedResponse):
     """Passes over answers that come before the answer (102, 103); http.client does so for 100 only."""
 
     def _read_status(self) -> tuple[str, int, str]:
