@@ -68,7 +68,7 @@ _BY_WORD: tuple[tuple[type[APIStatusError], str], ...] = (
 _CONTEXT = (
     r"(?i)context[ _](length|window|size)|context limit|maximum context|too many tokens|prompt is too long"
     r"|input is too long|input length and|context too long|exceeds? (the )?(available )?context"
-    r"|longer than the model"
+    r"|longer than the model|exceeds the maximum number of (input )?tokens"
 )
 _QUOTA = r"(?i)quota exceeded|exceeded your current quota|insufficient (balance|credit|quota)"
 _OVERLOAD = r"(?i)\boverloaded\b"
