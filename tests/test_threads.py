@@ -466,7 +466,8 @@ def test_net_15_parent_and_child_stream_after_a_fork(server: ModelServer) -> Non
     """Each over its own connections, with one client that was used before the fork."""
     server.on_request(lambda request: reply([request.json["messages"][0]["content"]]))
     out = run_script(f"""
-        import os
+        import os, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads: that is what is tried here
         from toolnexus import Client
         client = Client({server.base_url!r}, model="m", api_key="k", retries=0)
         assert client.run("before").text == "before"
@@ -492,7 +493,8 @@ def test_net_15_a_child_does_not_cut_a_stream_of_its_parent(server: ModelServer)
     """A child that inherits an open stream may drop it, close it or exit: the parent reads on."""
     server.say(["a", "b"], hold=True)
     process = start_script(f"""
-        import os, sys
+        import os, sys, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads: that is what is tried here
         from toolnexus import Client
         client = Client({server.base_url!r}, model="m", api_key="k")
         stream = client.stream("hi")
