@@ -564,7 +564,7 @@ def test_ctrl_c_cancels_and_leaves_at_once(server: ModelServer) -> None:
     server.say(["a"], hold=True)
     server.say("again")
     code = textwrap.dedent(f"""
-        import sys, threading
+        import sys, threading, time
         from toolnexus import Client
         client = Client(base_url={server.base_url!r}, style={server.style!r}, model="m", api_key="k")
         try:
@@ -573,6 +573,7 @@ def test_ctrl_c_cancels_and_leaves_at_once(server: ModelServer) -> None:
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         print(client.run("again").text, flush=True)
+        time.sleep(0.5)  # a busy machine may not have let the pump end yet
         print([t.name for t in threading.enumerate() if t.name.startswith("toolnexus")], flush=True)
     """)
     import signal

@@ -419,7 +419,7 @@ ENDINGS = {
     "a stream started": "stream = client.stream('hi').start(); time.sleep(0.1)",
     "an exception": "\nfor event in client.stream('hi'):\n    print(event.type); sys.exit(0)",
     "a tool that hangs": "stream = client.stream('tool', [hang]); print(next(stream).type); time.sleep(0.1)",
-    "a thread with a stream": "threading.Thread(target=list, args=[client.stream('hi')], daemon=True).start()\n"
+    "a thread with a stream": "threading.Thread(target=client.stream('hi').result, daemon=True).start()\n"
     "time.sleep(0.2)",
     "a full backlog": "stream = Client(backlog, model='m', api_key='k').stream('hi').start()",
     "a lookup that hangs": "socket.getaddrinfo = lambda *a, **k: time.sleep(60)\n"
