@@ -9,6 +9,7 @@ of the rest is noise. The rows go to the standard output as JSON.
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import resource
@@ -117,7 +118,7 @@ def latency(port: int, quick: bool) -> list[dict[str, Any]]:
             "target": 200,
             "ratio": statistics.median(above),
             "ratios": _middle_half(above),
-            "noise": _middle_half([second - first for first, second in zip(bases, bases[1:])]),
+            "noise": _middle_half([second - first for first, second in itertools.pairwise(bases)]),
             "base": statistics.median(bases),
             "ours": statistics.median(ours for _, ours in pairs),
         }
@@ -174,9 +175,9 @@ def many(port: int, quick: bool) -> list[dict[str, Any]]:
     for position, (what, target) in enumerate(named):
         bases = [result[position] for result in results["base"]]
         ours = [result[position] for result in results["ours"]]
-        again = [second / first for first, second in zip(bases, bases[1:])]
+        again = [second / first for first, second in itertools.pairwise(bases)]
         what = f"{streams} streams at once, {what}, over {streams} threads by hand"
-        rows.append(row(what, target, list(zip(bases, ours)), again))
+        rows.append(row(what, target, list(zip(bases, ours, strict=True)), again))
     return rows
 
 

@@ -185,10 +185,10 @@ class Toolnexus:
 
     def agent(self, model: str) -> str:
         for event in self._client.stream(PROMPT, self._tools, model=model):
-            pass
-        if event.type != "done":
-            raise RuntimeError(event)
-        return event.result.text
+            last = event
+        if last.type != "done":
+            raise RuntimeError(last)
+        return last.result.text
 
 
 def _calling(function: Callable[..., str]) -> Callable[[dict[str, Any], Any], str]:

@@ -21,11 +21,11 @@ from toolnexus.watching import SILENT, RunWatch
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
-    from toolnexus.tools.base import Tool, ToolResult
     from toolnexus.durable import Journal
     from toolnexus.gate import Gate
     from toolnexus.output import Output
     from toolnexus.suspension import Answer
+    from toolnexus.tools.base import Tool, ToolResult
 
 __all__ = ["Run", "new_run_id"]
 

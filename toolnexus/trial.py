@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
@@ -217,14 +218,12 @@ class Trial:
         raw = exchange.read(_ERROR_BYTES, _ERROR_SECONDS)
         text = raw.decode("utf-8", "replace")
         body: Any = text
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             body = json.loads(text)
-        except (ValueError, RecursionError):
-            pass
         if exchange.status < 400:
             return APIStatusError(
-                f"the endpoint redirects (HTTP {exchange.status}); a redirect is not followed, since it would take "
-                "the key elsewhere: give the final base_url",
+                f"the endpoint redirects (HTTP {exchange.status}); a redirect is not followed, since it "
+                "would take the key elsewhere: give the final base_url",
                 status=exchange.status,
             )
         error = provider_error(exchange.status, body, exchange.headers)

@@ -80,8 +80,9 @@ class SuspendTool(BaseException):
 @attrs.define(kw_only=True, eq=False)
 class Context:
     """
-    What a running tool may know and do. A parameter annotated with it is filled in, and the
-    model never sees it.
+    What a running tool may know and do.
+
+    A parameter annotated with it is filled in, and the model never sees it.
 
     Args:
         run_id: The run's id.
@@ -117,7 +118,8 @@ class Context:
 
         Args:
             prompt: The question.
-            request: What `pending` takes besides: ``kind``, ``url``, ``data``, ``response_schema``, ``expires_at``.
+            request: What `pending` takes besides: ``kind``, ``url``, ``data``, ``response_schema``,
+                ``expires_at``.
         """
         from toolnexus.suspension import pending
 

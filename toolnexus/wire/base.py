@@ -73,7 +73,7 @@ class Dialect(Protocol):
         """Return the declarations of the tools; done once a run."""
 
     def choice(self, choice: Any) -> dict[str, Any]:
-        """Return the keys of a body that say which tool the model must call, from OpenAI's ``tool_choice``."""
+        """Return a body's keys that say which tool the model must call, from OpenAI's ``tool_choice``."""
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the body of a model call."""
