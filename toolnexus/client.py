@@ -54,8 +54,8 @@ class Client(ModelCalls):
     in a forked child. Nothing is sent before the first run.
 
     Args:
-        base_url: The endpoint's URL; by default ``OPENAI_BASE_URL`` or ``ANTHROPIC_BASE_URL`` of the
-            environment, else the provider's own.
+        base_url: The endpoint's URL; by default the one of the style in the environment, such as
+            ``OPENAI_BASE_URL``, else the provider's own.
         style: The dialect: "openai" (chat completions), "anthropic", "responses" (OpenAI's Responses API) or
             "gemini".
         model: The model to ask.

@@ -31,7 +31,7 @@ def model_server() -> Iterator[ModelServer]:
     """
     Yield a :class:`~toolnexus.testing.ModelServer` that is closed after the test.
 
-    Its ``base_url`` is that of the "openai" style; ``model_server.url_for("anthropic")`` is the other.
+    Its ``base_url`` is that of the "openai" style; ``model_server.url_for("anthropic")`` is another.
     """
     from toolnexus.testing import ModelServer
 
