@@ -747,6 +747,17 @@ def test_a_tunnel_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         assert b"test-key" not in b"".join(proxy.heads)
 
 
+@pytest.mark.parametrize(("status", "retryable"), [(407, False), (403, False), (502, True), (429, True)])
+def test_a_proxy_that_refuses_a_tunnel(status: int, retryable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing password is not tried again, a busy proxy is; the message has what it said."""
+    with RawServer([b"HTTP/1.1 %d Sorry\r\nContent-Length: 0\r\n\r\n" % status, CLOSE]) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        error, _ = failed(Client("https://model.invalid/v1", model="m", api_key="k", retries=0))
+        assert isinstance(error, APIConnectionError)
+        assert f"{status} Sorry" in error.message
+        assert error.retryable is retryable
+
+
 def test_net_14_a_certificate_authority_by_environment_and_by_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ read timeout inside a body surfaces as a connection error in some paths.
 from __future__ import annotations
 
 import http.client
+import re
 import ssl
 from typing import Any
 
@@ -36,6 +37,9 @@ _BAD_ADDRESS = (
     requests.exceptions.MissingSchema,
     urllib3.exceptions.LocationParseError,
 )
+
+#: A proxy that says no, for want of a password as a rule, and not because it is busy.
+_PROXY_REFUSAL = re.compile(r"Tunnel connection failed: 4(?!08|29)\d\d")
 
 #: What reading from a connection may raise, in all the libraries' families. A shutdown from
 #: another thread shows as AttributeError or ValueError in some versions.
@@ -99,7 +103,9 @@ def before_headers(
     if isinstance(error, OSError) and "invalid path" in str(error):
         return ConfigurationError(f"the CA bundle or client certificate cannot be read: {scrub(str(error))}")
     doing = "the connection to {} broke before an answer" if connected else "cannot connect to {}"
-    return APIConnectionError(f"{doing.format(where)}: {scrub(_reason(error))}")
+    reason = _reason(error)
+    refused = _PROXY_REFUSAL.search(reason) is not None
+    return APIConnectionError(f"{doing.format(where)}: {scrub(reason)}", retryable=not refused)
 
 
 def in_body(error: Exception, *, began: bool, timeouts: Timeouts, scrub: Scrubber, where: str) -> APIError:

@@ -93,4 +93,7 @@ class RetryPolicy:
         if self.on_error is None:
             return error.retryable
         status = error.status if isinstance(error, APIError) else None
-        return self.on_error(ErrorInfo(error, attempt, left, error.retryable, status)) == "retry"
+        verdict = self.on_error(ErrorInfo(error, attempt, left, error.retryable, status))
+        if verdict not in ("retry", "fail"):
+            raise TypeError(f'it must return "retry" or "fail", not {verdict!r}')
+        return verdict == "retry"
