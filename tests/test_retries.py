@@ -513,9 +513,9 @@ def test_an_on_error_that_raises_is_a_hook_error(server: ModelServer) -> None:
 def test_an_on_error_that_says_neither_is_a_hook_error(server: ModelServer) -> None:
     """A True is no verdict: the mistake is told, not taken for a no."""
     server.fail(status=503)
-    with quick(server, on_error=lambda info: True) as client:
-        with pytest.raises(HookError, match='must return "retry" or "fail", not True'):
-            client.run("hi")
+    said = 'must return "retry" or "fail", not True'
+    with quick(server, on_error=lambda info: True) as client, pytest.raises(HookError, match=said):
+        client.run("hi")
 
 
 def test_b101_what_is_no_failure_of_the_network_is_not_tried_again() -> None:
