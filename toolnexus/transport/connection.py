@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -380,9 +381,23 @@ class CancellableAdapter(HTTPAdapter):
         self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any
     ) -> None:
         super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
+        self._latest: tuple[Any, Any] = (None, None)
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
+    def get_connection_with_tls_context(
+        self, request: Any, verify: Any, proxies: Any = None, cert: Any = None
+    ) -> Any:
+        # Finding the pool takes requests several times as long as asking whether it is the same one again.
+        address = urlsplit(request.url)
+        key = (address.scheme, address.netloc, verify, cert, *(proxies or {}).items())
+        known, pool = self._latest
+        if known != key:
+            pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
+            self._latest = (key, pool)
+        return pool
+
     def close(self) -> None:
+        self._latest = (None, None)
         # urllib3 closes idle connections only when their pool is collected.
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118 - no mapping that can be iterated

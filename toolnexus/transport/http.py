@@ -46,7 +46,8 @@ class Transport:
         self._session = session
         self._lock = threading.Lock()  # guards _session and _settings
         self._settings: tuple[Any, dict[str, Any]] | None = None
-        self._template: requests.PreparedRequest | None = None
+        # A request that was sent, and the headers that it was made of.
+        self._template: tuple[requests.PreparedRequest, dict[str, str]] | None = None
         _transports.add(self)
 
     def session(self) -> requests.Session:
@@ -126,11 +127,12 @@ class Transport:
 
     def _prepare(self, session: requests.Session, request: HTTPRequest) -> requests.PreparedRequest:
         """Return the request as requests wants it, with what the session adds."""
-        known = self._template
-        if known is not None and known.url == request.url and not session.cookies:
+        template = self._template
+        if template is not None and template[0].url == request.url and not session.cookies:
             # Our own session adds nothing, and checking the URL takes longest: only what differs is new.
-            prepared = known.copy()
-            prepared.prepare_headers(request.headers)
+            prepared = template[0].copy()
+            if template[1] != request.headers:
+                prepared.prepare_headers(request.headers)
             prepared.body = request.body
             prepared.headers["Content-Length"] = str(len(request.body))
             return prepared
@@ -144,7 +146,7 @@ class Transport:
             )
         )
         if self._own and prepared.url == request.url:
-            self._template = prepared.copy()
+            self._template = (prepared.copy(), request.headers)
         return prepared
 
     def _send(self, request: HTTPRequest) -> requests.Response:

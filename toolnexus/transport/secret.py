@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -74,13 +75,21 @@ class Scrubber:
     """
 
     def __init__(self, url: str, headers: CaseInsensitiveDict[str] | dict[str, str]) -> None:
-        values = {value.split(" ", 1)[-1] for name, value in headers.items() if name.lower() not in _PLAIN}
-        parts = urlsplit(url)
+        self._url = url
+        self._headers = headers
+
+    @functools.cached_property
+    def _values(self) -> list[str]:
+        """The secrets, the longest first; most requests never ask for them."""
+        values = {
+            value.split(" ", 1)[-1] for name, value in self._headers.items() if name.lower() not in _PLAIN
+        }
+        parts = urlsplit(self._url)
         values.update(pair.partition("=")[2] for pair in parts.query.split("&"))
         values.update((parts.password or "", parts.username or ""))
         spelled = {form for value in values for form in (value, quote(value, safe=""), quote_plus(value))}
         # A short value would blot out ordinary words.
-        self._values = sorted((v for v in spelled if len(v) >= 4), key=len, reverse=True)
+        return sorted((v for v in spelled if len(v) >= 4), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return the text without the secrets."""
