@@ -19,6 +19,7 @@ from toolnexus.wire.urls import join
 __all__ = ["OpenAI"]
 
 _REASONING = ("reasoning_content", "reasoning")
+_THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
 
 #: The fields of a piece of ``reasoning_details`` that grow; the others are said once.
 _GROWING = ("text", "summary", "data", "signature")
@@ -148,7 +149,7 @@ class OpenAIDecoder(Decoder):
 
     def _message(self, said: dict[str, Any], *, whole: bool) -> list[Chunk]:
         """Take in a delta, or a whole message, whose calls are told apart by their position."""
-        chunks = self._thought(said, whole=whole)
+        chunks = [] if _THOUGHTS.isdisjoint(said) else self._thought(said, whole=whole)
         chunks += self._content(said.get("content"))
         if isinstance(said.get("refusal"), str):
             self.builder.refusal.append(said["refusal"])
