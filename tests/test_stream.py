@@ -623,3 +623,18 @@ def test_a_finished_stream_leaves_the_callers_scope_alone(server: ModelServer, c
         assert client.stream("x", scope=scope).result().text == text
         gc.collect()
         assert not scope.cancelled
+
+
+def test_the_terminal_item_says_where_it_comes_from(server: ModelServer, client: Client) -> None:
+    """Done and Error have the run's id and the next number, like every event before them."""
+    server.say("Hello")
+    server.fail(401)
+    for _ in range(2):
+        stream = client.stream("x")
+        events = list(stream)
+        assert {e.run_id for e in events} == {stream.run_id}
+        assert [e.seq for e in events] == sorted({e.seq for e in events})
+        assert events[-1].timestamp > 0
+    stream = client.stream("x")
+    stream.cancel()
+    assert [(e.run_id, e.type) for e in stream] == [(stream.run_id, "error")]

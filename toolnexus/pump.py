@@ -12,11 +12,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.errors import ToolnexusError
-from toolnexus.events import Done, Error, Event
+from toolnexus.events import Done, Error, Event, Origin
 from toolnexus.results import RunResult
 
 __all__ = ["GRACE", "NothingCameError", "Pump"]
@@ -131,6 +132,7 @@ class Pump:
         self._batch: list[Event] = []
         self._limit = min(_BATCH, queue_size)
         self._oldest = 0.0
+        self._seq = 0
         self._abandon_timeout = abandon_timeout
         self._forget_wake: Callable[[], None] = lambda: None
 
@@ -144,7 +146,8 @@ class Pump:
     def _main(self) -> None:
         terminal: Event
         try:
-            terminal = Done(self._work(self))
+            result = self._work(self)
+            terminal = Done(result, **self.marks())
         except ToolnexusError as error:
             terminal = self._failed(error)
         except BaseException as error:  # noqa: BLE001 - a stream ends with a terminal item, whatever happens
@@ -160,7 +163,12 @@ class Pump:
         """Return the terminal item of an error, which always says what the run had reached."""
         if error.partial is None:
             error.partial = self.reached() if self.reached is not None else RunResult(status="incomplete")
-        return Error(error)
+        return Error(error, **self.marks())
+
+    def marks(self) -> dict[str, Any]:
+        """Return where a terminal item comes from."""
+        seq = self._batch[-1].seq if self._batch else self._seq
+        return {"origin": Origin(self.run_id), "seq": seq + 1, "timestamp": time.time()}
 
     def _end(self, terminal: Event) -> None:
         """Hand on what is left, then the terminal item; a full queue does not keep it back."""
@@ -189,6 +197,7 @@ class Pump:
         batch, self._batch = self._batch, []
         if not batch:
             return
+        self._seq = batch[-1].seq
         if self._channel.send(batch, 0.0):
             return
         waited_since = time.monotonic()

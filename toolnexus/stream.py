@@ -213,7 +213,7 @@ class Stream:
         error = self._pump.scope.error()
         reached = self._pump.reached
         error.partial = reached() if reached is not None else RunResult(status="incomplete", text=self.text)
-        return Error(error)
+        return Error(error, **self._pump.marks())
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Pending):

@@ -200,10 +200,10 @@ class Merger(Pump):
             if item is not None:
                 return self._handed(item)
             if over:
-                return [*self._drops(), Done(self._result("done"), **self._marks())]
+                return [*self._drops(), Done(self._result("done"), **self.marks())]
             now = time.monotonic()
             if beat is not None and now >= beat:
-                return [Heartbeat(**self._marks())]
+                return [Heartbeat(**self.marks())]
             if until is not None and now >= until:
                 raise NothingCameError
             self._check_threads()
@@ -235,9 +235,10 @@ class Merger(Pump):
             "overflow": self._overflow,
             "producers": dropped,
         }
-        return [Debug(payload, **self._marks())]
+        return [Debug(payload, **self.marks())]
 
-    def _marks(self) -> dict[str, Any]:
+    def marks(self) -> dict[str, Any]:
+        """Return where the mux's own events come from."""
         return {"origin": Origin(self.run_id), "seq": next(self._numbers), "timestamp": time.time()}
 
     def _check_threads(self) -> None:
