@@ -118,11 +118,13 @@ class Call:
         """
         name = self.node.name
         try:
-            return call_abandonable(lambda: function(*args), self.scope, name=f"node-{name}")
+            value = call_abandonable(lambda: function(*args), self.scope, name=f"node-{name}")
         except ToolnexusError:
             raise
         except Exception as error:
             raise self.error(f"{name} raised {type(error).__name__}: {error}") from error
+        self.scope.check()  # one that was told to stop and did so has not finished
+        return value
 
     def error(self, message: str) -> NodeError:
         """Return an error of this node; where tries were asked for, it is worth another one."""
@@ -205,14 +207,19 @@ class _Emitter:
 
 
 def takes(function: Callable[..., Any]) -> int:
-    """Return how many positional arguments a function takes."""
+    """
+    Return how many positional arguments a function takes.
+
+    Those with a default are its own affair, except one that is called ``ctx``.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return 1
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return 99
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return sum(p.default is p.empty or p.name == "ctx" for p in positional)
 
 
 @attrs.frozen(eq=False)
