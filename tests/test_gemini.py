@@ -249,6 +249,13 @@ def test_arguments_that_are_no_object(server: ModelServer, client: Client) -> No
     assert result.tool_calls[0].is_error
 
 
+def test_a_call_without_a_name(server: ModelServer, client: Client) -> None:
+    """It is a malformed event, not an answer without calls."""
+    server.raw(stream(piece({"functionCall": {"args": {"text": "x"}}}, finish="STOP")))
+    with pytest.raises(MalformedEventError):
+        client.run("go", [echo()])
+
+
 # -- arguments value by value ----------------------------------------------------------------------
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.wire import ROOT
+from tests.support.wire import ROOT, Recording, recordings
 from toolnexus import (
     AuthenticationError,
     Client,
@@ -24,6 +24,7 @@ from toolnexus import (
     MemoryStore,
     RunResult,
     Tool,
+    ToolnexusError,
     ToolResult,
 )
 from toolnexus.testing import ModelServer, RecordedRequest, recorded
@@ -206,6 +207,68 @@ def test_any_transcript_makes_a_body(turns: list[Any], style: str) -> None:
     body = json.dumps(DIALECTS[style].body(request)).encode()
     sent = RecordedRequest("POST", "/", "HTTP/1.1", {}, body, 1)  # type: ignore[arg-type]
     assert balanced(sent)
+
+
+# -- answers that are odd --------------------------------------------------------------------------
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def nodes(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place in a JSON value as its holder and its key there."""
+    found = []
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        found.append((value, key))
+        if isinstance(inner, (dict, list)):
+            found += nodes(inner)
+    return found
+
+
+def events_of(recording: Recording) -> list[Any]:
+    lines = recording.body.decode().splitlines()
+    return [json.loads(line[5:]) for line in lines if line.startswith("data: {")]
+
+
+#: The small recordings of the two younger styles, by name.
+SMALL = {
+    r.name: r
+    for r in recordings(stream=True, ok=True)
+    if r.style in ("responses", "gemini") and len(r.body) < 9000
+}
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(sorted(SMALL)), places=st.lists(st.tuples(st.integers(0, 10**6), ODD), max_size=3)
+)
+def test_any_value_at_any_place(name: str, places: list[tuple[int, Any]]) -> None:
+    """
+    A server may send anything in place of anything.
+
+    What comes of it is an error of ours, or an answer that can be stored and sent back.
+    """
+    recording = SMALL[name]
+    events = events_of(recording)
+    for number, value in places:
+        holder, key = (found := nodes(events))[number % len(found)]
+        holder[key] = value
+    dialect = DIALECTS[recording.style]
+    decoder = dialect.decoder()
+    try:
+        for event in events:
+            decoder.feed("message", json.dumps(event))
+        decoder.finish(None)
+    except ToolnexusError:
+        return
+    reply = decoder.reply()
+    messages = json.loads(json.dumps([{"role": "user", "content": "go"}, reply.message]))
+    prepared = prepare(messages, None)
+    for other in DIALECTS.values():
+        json.dumps(other.body(ModelRequest(model="m", messages=prepared.messages)))
 
 
 # -- recorded in both forms ------------------------------------------------------------------------

@@ -175,6 +175,8 @@ class GeminiDecoder(Decoder):
             chunks += self.builder.tool(self._calls, id_, str(call["name"]), "")
             self._open = PartialArguments(), kept
         if self._open is None:
+            if call:
+                raise ValueError("arguments came for a call that was never begun")
             return chunks
         arguments, kept = self._open
         kept.update({k: v for k, v in part.items() if k != "functionCall"})
@@ -209,7 +211,7 @@ class GeminiDecoder(Decoder):
     def _keep_text(self, part: dict[str, Any], text: str) -> None:
         """Keep a text; the pieces of one text are joined again, but never over a signature."""
         last = self._parts[-1] if self._parts else {}
-        joins = set(part) | set(last) <= {"text", "thought"} and "text" in last
+        joins = set(part) | set(last) <= {"text", "thought"} and isinstance(last.get("text"), str)
         if joins and bool(part.get("thought")) == bool(last.get("thought")):
             self._pieces.append(text)
         elif text or set(part) - {"text", "thought"}:
@@ -254,6 +256,10 @@ def _is_plain(part: dict[str, Any]) -> bool:
     if set(part) == {"functionCall"}:
         return "id" not in part["functionCall"]
     return set(part) == {"text"}
+
+
+def _calls_in(parts: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [part["functionCall"] for part in parts or () if isinstance(part.get("functionCall"), dict)]
 
 
 # -- the request -----------------------------------------------------------------------------------
@@ -304,7 +310,7 @@ def _assistant(message: Message, names: _Names) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or []
     own: list[dict[str, Any]] | None = ((message.get(PROVIDER_KEY) or {}).get("gemini") or {}).get("parts")
     kept = own if own and _same(own, message, calls) else None
-    ours = [part["functionCall"].get("id") for part in kept or () if "functionCall" in part]
+    ours = [call.get("id") for call in _calls_in(kept)]
     for call, id_ in zip(calls, ours or [None] * len(calls), strict=True):
         names.setdefault(call["id"], []).append((call["function"]["name"], id_))
     if kept is not None:
@@ -322,11 +328,10 @@ def _arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 def _same(parts: list[dict[str, Any]], message: Message, calls: list[dict[str, Any]]) -> bool:
     """Tell whether kept parts still say what the message says; somebody may have edited it."""
-    text = "".join(part.get("text") or "" for part in parts if not part.get("thought"))
-    kept = [part["functionCall"] for part in parts if "functionCall" in part]
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and not part.get("thought")]
     wanted = [(call["function"]["name"], _arguments(call)) for call in calls]
-    return mend_surrogates(text) == (message.get("content") or "") and wanted == [
-        (call.get("name"), call.get("args") or {}) for call in kept
+    return mend_surrogates("".join(texts)) == (message.get("content") or "") and wanted == [
+        (call.get("name"), call.get("args") or {}) for call in _calls_in(parts)
     ]
 
 

@@ -64,7 +64,7 @@ def _assistant(message: Message, request: ModelRequest) -> list[dict[str, Any]]:
 def _same(items: list[dict[str, Any]], message: Message, calls: Any) -> bool:
     """Tell whether kept items still say what the message says; somebody may have edited it."""
     parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
-    text = mend_surrogates("".join(part.get("text") or "" for part in parts))
+    text = mend_surrogates("".join(part["text"] for part in parts if isinstance(part.get("text"), str)))
     kept = [item for item in items if item.get("type") in CALLS]
     if text != (message.get("content") or "") or len(kept) != len(calls):
         return False

@@ -103,10 +103,16 @@ class _Item:
         #: Which of its two forms the reasoning is taken from: the other one says the same.
         self.thought_kind: str | None = None
         self.arguments: list[str] = []
+        self.complete = False
 
     @property
     def kind(self) -> str:
         return str(self.data.get("type") or "")
+
+    def take(self, data: dict[str, Any]) -> None:
+        if not isinstance(data.get("type", ""), str):
+            raise TypeError(f"an item's type is {data['type']!r}")
+        self.data = dict(data)
 
     def text(self) -> str:
         return "".join("".join(self.texts[place]) for place in sorted(self.texts))
@@ -119,7 +125,7 @@ class _Item:
         field = CALLS.get(self.kind)
         if field is not None:
             return {**self.data, field: "".join(self.arguments)}
-        if self.kind == "message" and not self.data.get("content"):
+        if self.kind == "message" and not self.complete:
             content: list[dict[str, Any]] = []
             if self.texts:
                 content.append({"type": "output_text", "text": self.text(), "annotations": []})
@@ -232,7 +238,7 @@ class ResponsesDecoder(Decoder):
             if item.kind in CALLS or item.arguments:
                 id_ = str(item.data.get("call_id") or item.data.get("id") or "")
                 calls.add(
-                    item.index, None if id_ in taken else id_, item.data.get("name"), "".join(item.arguments)
+                    item.index, None if id_ in taken else id_, _name(item.data), "".join(item.arguments)
                 )
                 taken.add(id_)
         self.builder.tools = calls
@@ -276,18 +282,19 @@ class ResponsesDecoder(Decoder):
         return self._item_done(item, data)
 
     def _item_added(self, item: _Item, data: dict[str, Any]) -> list[Chunk]:
-        item.data = dict(data)
+        item.take(data)
         if item.kind not in CALLS:
             return []
-        id_, name = data.get("call_id") or data.get("id"), data.get("name")
-        chunks = self.builder.tool(item.index, str(id_ or "") or None, name, "")
+        id_ = data.get("call_id") or data.get("id")
+        chunks = self.builder.tool(item.index, str(id_ or "") or None, _name(data), "")
         return chunks + self._whole_arguments(item, data.get(CALLS[item.kind]))
 
     def _item_done(self, item: _Item, data: dict[str, Any]) -> list[Chunk]:
         """Take in an item that is complete; what its deltas said already is not said again."""
         known = item.kind in CALLS and item.data.get("name")
         chunks = [] if known else self._item_added(item, data)
-        item.data = dict(data)
+        item.take(data)
+        item.complete = True
         if item.kind in CALLS:
             return chunks + self._whole_arguments(item, data.get(CALLS[item.kind]))
         if item.kind == "reasoning":
@@ -302,18 +309,18 @@ class ResponsesDecoder(Decoder):
     # -- pieces ------------------------------------------------------------------------------
 
     def _text_delta(self, payload: dict[str, Any]) -> list[Chunk]:
-        delta = payload.get("delta") or ""
-        self._of(payload).texts.setdefault(payload.get("content_index") or 0, []).append(delta)
+        delta = _delta(payload)
+        self._of(payload).texts.setdefault(_place(payload, "content_index"), []).append(delta)
         return self.builder.text(delta)
 
     def _refusal_delta(self, payload: dict[str, Any]) -> list[Chunk]:
-        delta = payload.get("delta") or ""
-        self._of(payload).refusals.setdefault(payload.get("content_index") or 0, []).append(delta)
+        delta = _delta(payload)
+        self._of(payload).refusals.setdefault(_place(payload, "content_index"), []).append(delta)
         self.builder.refusal.append(delta)
         return []
 
     def _part_done(self, payload: dict[str, Any]) -> list[Chunk]:
-        return self._whole_part(self._of(payload), payload.get("content_index") or 0, payload)
+        return self._whole_part(self._of(payload), _place(payload, "content_index"), payload)
 
     def _whole_part(self, item: _Item, place: int, part: dict[str, Any]) -> list[Chunk]:
         """Take in a part of a message in its final form, which goes before that of the deltas."""
@@ -327,7 +334,7 @@ class ResponsesDecoder(Decoder):
 
     def _thought_delta(self, payload: dict[str, Any]) -> list[Chunk]:
         item, kind, place = self._of(payload), *_place_of_thought(payload)
-        delta = payload.get("delta") or ""
+        delta = _delta(payload)
         item.thought_kind = item.thought_kind or kind
         if item.thought_kind != kind:
             return []
@@ -347,7 +354,7 @@ class ResponsesDecoder(Decoder):
 
     def _arguments_delta(self, payload: dict[str, Any]) -> list[Chunk]:
         item = self._of(payload)
-        delta = payload.get("delta") or ""
+        delta = _delta(payload)
         item.arguments.append(delta)
         return self.builder.tool(item.index, None, None, delta) if delta else []
 
@@ -369,10 +376,25 @@ class ResponsesDecoder(Decoder):
         return self.builder.tool(item.index, None, None, rest) if rest else []
 
 
+def _delta(payload: dict[str, Any]) -> str:
+    delta = payload.get("delta")
+    return delta if isinstance(delta, str) else ""
+
+
+def _place(payload: dict[str, Any], key: str) -> int:
+    place = payload.get(key)
+    return place if isinstance(place, int) else 0
+
+
+def _name(data: dict[str, Any]) -> str | None:
+    name = data.get("name")
+    return name if isinstance(name, str) and name else None
+
+
 def _place_of_thought(payload: dict[str, Any]) -> tuple[str, int]:
     if "summary" in str(payload.get("type")):
-        return "summary", payload.get("summary_index") or 0
-    return "text", payload.get("content_index") or 0
+        return "summary", _place(payload, "summary_index")
+    return "text", _place(payload, "content_index")
 
 
 def _same_item(item: _Item, index: int, data: dict[str, Any]) -> bool:
