@@ -1,4 +1,4 @@
-"""The transcript as input items of the Responses API."""
+"""The items of the Responses API: one that comes in, and the transcript as those that go out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,57 @@ from toolnexus.results import Message
 from toolnexus.wire.base import ModelRequest
 from toolnexus.wire.names import nine_characters
 
-__all__ = ["CALLS", "outgoing"]
+__all__ = ["CALLS", "Item", "outgoing"]
 
 #: The kinds of item that are a call of a tool of ours, each with the field of its arguments.
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+
+
+class Item:
+    """One item of an answer while it comes: what is known of it, and its pieces by their place."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.data: dict[str, Any] = {}
+        self.texts: dict[int, list[str]] = {}
+        self.refusals: dict[int, list[str]] = {}
+        self.thoughts: dict[int, list[str]] = {}
+        #: Which of its two forms the reasoning is taken from: the other one says the same.
+        self.thought_kind: str | None = None
+        self.arguments: list[str] = []
+        self.complete = False
+
+    @property
+    def kind(self) -> str:
+        return str(self.data.get("type") or "")
+
+    def take(self, data: dict[str, Any]) -> None:
+        if not isinstance(data.get("type", ""), str):
+            raise TypeError(f"an item's type is {data['type']!r}")
+        self.data = dict(data)
+
+    def text(self) -> str:
+        return "".join("".join(self.texts[place]) for place in sorted(self.texts))
+
+    def refusal(self) -> str:
+        return "".join("".join(self.refusals[place]) for place in sorted(self.refusals))
+
+    def kept(self) -> dict[str, Any]:
+        """Return the item to send back; one that never ended has what the deltas brought."""
+        field = CALLS.get(self.kind)
+        if field is not None:
+            return {**self.data, field: "".join(self.arguments)}
+        if self.kind == "message" and not self.complete:
+            content: list[dict[str, Any]] = []
+            if self.texts:
+                content.append({"type": "output_text", "text": self.text(), "annotations": []})
+            if self.refusals:
+                content.append({"type": "refusal", "refusal": self.refusal()})
+            return {**self.data, "content": content}
+        return self.data
+
+
+# -- going out -------------------------------------------------------------------------------------
 
 
 def outgoing(request: ModelRequest) -> list[dict[str, Any]]:

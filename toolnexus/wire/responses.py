@@ -12,7 +12,7 @@ from toolnexus.results import Usage
 from toolnexus.tools.adapt import plain, strict
 from toolnexus.tools.base import Tool
 from toolnexus.wire.base import BARE, Decoder, ModelRequest, count
-from toolnexus.wire.items import CALLS, outgoing
+from toolnexus.wire.items import CALLS, Item, outgoing
 from toolnexus.wire.schemas import loosened
 from toolnexus.wire.urls import join
 
@@ -91,56 +91,12 @@ class Responses:
         return ResponsesDecoder(skip_bad_events=skip_bad_events)
 
 
-class _Item:
-    """One item of an answer while it comes: what is known of it, and its pieces by their place."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.data: dict[str, Any] = {}
-        self.texts: dict[int, list[str]] = {}
-        self.refusals: dict[int, list[str]] = {}
-        self.thoughts: dict[int, list[str]] = {}
-        #: Which of its two forms the reasoning is taken from: the other one says the same.
-        self.thought_kind: str | None = None
-        self.arguments: list[str] = []
-        self.complete = False
-
-    @property
-    def kind(self) -> str:
-        return str(self.data.get("type") or "")
-
-    def take(self, data: dict[str, Any]) -> None:
-        if not isinstance(data.get("type", ""), str):
-            raise TypeError(f"an item's type is {data['type']!r}")
-        self.data = dict(data)
-
-    def text(self) -> str:
-        return "".join("".join(self.texts[place]) for place in sorted(self.texts))
-
-    def refusal(self) -> str:
-        return "".join("".join(self.refusals[place]) for place in sorted(self.refusals))
-
-    def kept(self) -> dict[str, Any]:
-        """Return the item to send back; one that never ended has what the deltas brought."""
-        field = CALLS.get(self.kind)
-        if field is not None:
-            return {**self.data, field: "".join(self.arguments)}
-        if self.kind == "message" and not self.complete:
-            content: list[dict[str, Any]] = []
-            if self.texts:
-                content.append({"type": "output_text", "text": self.text(), "annotations": []})
-            if self.refusals:
-                content.append({"type": "refusal", "refusal": self.refusal()})
-            return {**self.data, "content": content}
-        return self.data
-
-
 class ResponsesDecoder(Decoder):
     """Reads one response, streamed or whole; keeps its items as they came, to send them back."""
 
     def __init__(self, *, skip_bad_events: bool = False) -> None:
         super().__init__(skip_bad_events=skip_bad_events)
-        self._items: dict[int, _Item] = {}
+        self._items: dict[int, Item] = {}
         self._events = {
             "response.output_text.delta": self._text_delta,
             "response.refusal.delta": self._refusal_delta,
@@ -243,7 +199,7 @@ class ResponsesDecoder(Decoder):
                 taken.add(id_)
         self.builder.tools = calls
 
-    def _ordered(self) -> list[_Item]:
+    def _ordered(self) -> list[Item]:
         return [self._items[index] for index in sorted(self._items)]
 
     def extra(self) -> dict[str, Any] | None:
@@ -253,14 +209,14 @@ class ResponsesDecoder(Decoder):
 
     # -- items -------------------------------------------------------------------------------
 
-    def _new(self, index: int) -> _Item:
+    def _new(self, index: int) -> Item:
         while index in self._items:
             index += 1
-        item = self._items[index] = _Item(index)
+        item = self._items[index] = Item(index)
         self.builder.seen = True
         return item
 
-    def _of(self, payload: dict[str, Any]) -> _Item:
+    def _of(self, payload: dict[str, Any]) -> Item:
         """Return the item that an event is about: by its place, its id, or as the last one."""
         index = payload.get("output_index")
         if isinstance(index, int):
@@ -281,7 +237,7 @@ class ResponsesDecoder(Decoder):
             return self._item_added(item, data)
         return self._item_done(item, data)
 
-    def _item_added(self, item: _Item, data: dict[str, Any]) -> list[Chunk]:
+    def _item_added(self, item: Item, data: dict[str, Any]) -> list[Chunk]:
         item.take(data)
         if item.kind not in CALLS:
             return []
@@ -289,7 +245,7 @@ class ResponsesDecoder(Decoder):
         chunks = self.builder.tool(item.index, str(id_ or "") or None, _name(data), "")
         return chunks + self._whole_arguments(item, data.get(CALLS[item.kind]))
 
-    def _item_done(self, item: _Item, data: dict[str, Any]) -> list[Chunk]:
+    def _item_done(self, item: Item, data: dict[str, Any]) -> list[Chunk]:
         """Take in an item that is complete; what its deltas said already is not said again."""
         known = item.kind in CALLS and item.data.get("name")
         chunks = [] if known else self._item_added(item, data)
@@ -322,7 +278,7 @@ class ResponsesDecoder(Decoder):
     def _part_done(self, payload: dict[str, Any]) -> list[Chunk]:
         return self._whole_part(self._of(payload), _place(payload, "content_index"), payload)
 
-    def _whole_part(self, item: _Item, place: int, part: dict[str, Any]) -> list[Chunk]:
+    def _whole_part(self, item: Item, place: int, part: dict[str, Any]) -> list[Chunk]:
         """Take in a part of a message in its final form, which goes before that of the deltas."""
         if isinstance(part.get("refusal"), str):
             item.refusals[place] = [part["refusal"]]
@@ -344,7 +300,7 @@ class ResponsesDecoder(Decoder):
     def _thought_done(self, payload: dict[str, Any]) -> list[Chunk]:
         return self._whole_thought(self._of(payload), *_place_of_thought(payload), payload.get("text"))
 
-    def _whole_thought(self, item: _Item, kind: str, place: int, text: Any) -> list[Chunk]:
+    def _whole_thought(self, item: Item, kind: str, place: int, text: Any) -> list[Chunk]:
         if not isinstance(text, str) or (item.thought_kind or kind) != kind:
             return []
         item.thought_kind = kind
@@ -364,7 +320,7 @@ class ResponsesDecoder(Decoder):
             item.data.setdefault("name", payload["name"])
         return self._whole_arguments(item, payload.get("arguments", payload.get("input")))
 
-    def _whole_arguments(self, item: _Item, text: Any) -> list[Chunk]:
+    def _whole_arguments(self, item: Item, text: Any) -> list[Chunk]:
         """Take in arguments in their final form; an empty text beside pieces is none."""
         seen = "".join(item.arguments)
         if text and not isinstance(text, str):
@@ -397,7 +353,7 @@ def _place_of_thought(payload: dict[str, Any]) -> tuple[str, int]:
     return "text", _place(payload, "content_index")
 
 
-def _same_item(item: _Item, index: int, data: dict[str, Any]) -> bool:
+def _same_item(item: Item, index: int, data: dict[str, Any]) -> bool:
     """Tell whether an item of the final answer came already; some gateways give each event another id."""
     if any(data.get(key) and item.data.get(key) == data[key] for key in ("id", "call_id")):
         return True
