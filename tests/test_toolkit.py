@@ -92,6 +92,29 @@ def test_own_tools_may_be_given_in_every_form() -> None:
         Toolkit(["add"])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Tool(5),  # type: ignore[arg-type]
+        Tool("x", input_schema=[]),  # type: ignore[arg-type]
+        Tool("x", execute="print"),  # type: ignore[arg-type]
+        Tool("x", timeout=-1.0),
+        Tool("x", max_output=-1),
+        Toolkit(),
+        None,
+        {"name": "x"},
+    ],
+)
+def test_what_can_be_no_tool_is_refused_at_once(wrong: Any) -> None:
+    """When the toolkit is built or changed, not when the model calls it."""
+    with pytest.raises(ConfigurationError):
+        Toolkit([add, wrong])
+    toolkit = Toolkit([add])
+    with pytest.raises(ConfigurationError):
+        toolkit.register(wrong)
+    assert names(toolkit) == ["add"]
+
+
 def test_own_tools_replace_built_ins(tmp_path: Path) -> None:
     """Only yours is there, at its own place, and what the built-in could do is gone."""
     toolkit = Toolkit([named("bash", "mine")], builtins=True, root=tmp_path)

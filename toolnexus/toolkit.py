@@ -11,7 +11,7 @@ from toolnexus.results import Message
 from toolnexus.tools.assembly import Duplicates, NameBook, Rules, assemble
 from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.tools.sources import load_builtins, load_mcp, load_skills_of
-from toolnexus.toolset import as_tools
+from toolnexus.toolset import as_tools, check_tool
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,7 +107,7 @@ class Toolkit:
         self._revision = 0
         self._loaded: set[str] = set()
         try:
-            self._own = tuple(as_tools(tools))
+            self._own = _checked(tools)
             self._start(scope)
         except BaseException:
             self.close()
@@ -166,7 +166,7 @@ class Toolkit:
             ConfigurationError: A name is taken; nothing was added then.
             SchemaError: No schema can be made for a function's parameter.
         """
-        added = as_tools(list(tools))
+        added = _checked(list(tools))
         self._current()
         with self._lock:
             own = (*self._own, *added)
@@ -346,6 +346,14 @@ class Toolkit:
         """Return the tool that loads skills, where it is offered."""
         tool = self._table.get("skill")
         return tool if tool is not None and tool in self._skill_tools else None
+
+
+def _checked(tools: Any) -> tuple[Tool, ...]:
+    """Return a user's own tools, refused where a call could only fail."""
+    found = tuple(as_tools(tools))
+    for tool in found:
+        check_tool(tool)
+    return found
 
 
 def create_toolkit(tools: Any = None, **options: Any) -> Toolkit:

@@ -11,7 +11,7 @@ from toolnexus.errors import ConfigurationError
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
 
-__all__ = ["ToolSet", "as_tools"]
+__all__ = ["ToolSet", "as_tools", "check_tool"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -35,8 +35,8 @@ class ToolSet:
     def _table(self) -> dict[str, Tool]:
         table: dict[str, Tool] = {}
         for tool in as_tools(self.source):
-            _check(tool)
-            if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
+            check_tool(tool)
+            if not _NAME.fullmatch(tool.name):
                 raise ConfigurationError(
                     f"the tool name {tool.name!r} is not valid: letters, digits, _ and -, at most 64"
                 )
@@ -89,8 +89,15 @@ class ToolSet:
         return prompt() or None
 
 
-def _check(tool: Tool) -> None:
-    """Refuse a tool whose call could only fail."""
+def check_tool(tool: Tool) -> None:
+    """
+    Refuse a tool whose call could only fail.
+
+    Raises:
+        ConfigurationError: Something about it is of a wrong type.
+    """
+    if not isinstance(tool.name, str):
+        raise ConfigurationError(f"the tool name {tool.name!r} is not valid: it must be a text")
     what = f"of the tool {tool.name!r}"
     if not callable(tool.execute):
         raise ConfigurationError(f"execute {what} must be a function, not {tool.execute!r}")
