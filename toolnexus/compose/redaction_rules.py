@@ -176,7 +176,9 @@ class Finder:
         try:
             spans = sorted(_spans(text, self._function(text)))
         except Exception as error:
-            raise HookError(f"the function of the rule {self.kind!r} raised {type(error).__name__}") from error
+            raise HookError(
+                f"the function of the rule {self.kind!r} raised {type(error).__name__}"
+            ) from error
         for begin, end in spans:
             if end > start:
                 yield max(begin, start), max(begin, start), end
@@ -205,6 +207,9 @@ class Rules:
     Args:
         finders: What finds values.
         unsettled: Matches where the end of a text is not settled; None where all must be held back.
+        wide: The same for those values only in which there may be blanks; None where there are none.
+        wide_hints: Matches a character that stands before the first blank of such a value; None where
+            there is no such.
         longest: The most characters that a value of a function has, or 0.
         hints: Matches a character without which there is no value; None where there is no such.
         behind: How many characters before a value matter.
@@ -213,6 +218,8 @@ class Rules:
 
     finders: tuple[Finder, ...]
     unsettled: re.Pattern[str] | None
+    wide: re.Pattern[str] | None
+    wide_hints: re.Pattern[str] | None
     longest: int
     hints: re.Pattern[str] | None
     behind: int
@@ -245,9 +252,7 @@ def _rule(item: Any, replacement: str | None) -> PII:
     if rule.replacement is not None or replacement is None:
         return rule
     changed = PII.__new__(PII)
-    changed.__attrs_init__(
-        rule.kind, rule.strategy, replacement, rule.detectors, rule.function, rule.longest
-    )
+    changed.__attrs_init__(rule.kind, rule.strategy, replacement, rule.detectors, rule.function, rule.longest)
     return changed
 
 
@@ -265,16 +270,23 @@ def _compiled(
             finders.append(Finder(rule, detector, replace, unsettled))
     known = [f.unsettled for f in finders if f.unsettled is not None]
     all_known = all(f.unsettled is not None or f.longest is not None for f in finders)
+    wide = [f for f in finders if f.unsettled is not None and not f.unsettled.solid]
     longest = max((f.longest or 0 for f in finders), default=0)
-    hints = [f.hint for f in finders]
     return Rules(
         finders=tuple(finders),
         unsettled=combined(known) if all_known else None,
+        wide=combined(f.unsettled for f in wide if f.unsettled is not None) if wide else None,
+        wide_hints=_hints(wide),
         longest=longest,
-        hints=re.compile("[" + "".join(sorted(set("".join(map(str, hints))))) + "]") if all(hints) else None,
+        hints=_hints(finders),
         behind=max([longest, *(one.behind for one in known)]),
         lenient=lenient_rules,
     )
+
+
+def _hints(finders: list[Finder]) -> re.Pattern[str] | None:
+    hints = dict.fromkeys(finder.hint for finder in finders)
+    return re.compile(f"[{''.join(map(str, hints))}]") if hints and None not in hints else None
 
 
 def _replacer(rule: PII, strategy: str, key: str | None) -> Callable[[str], str]:
