@@ -405,7 +405,7 @@ def test_images_and_files_in_prompts_and_results(server: ModelServer, client: Cl
         ({"file_id": "file_1"}, {"type": "input_file", "file_id": "file_1"}),
         (
             {"file_data": "data:image/png;base64,iVBO"},
-            {"type": "input_image", "image_url": "data:image/png;base64,iVBO"},
+            {"type": "input_image", "image_url": "data:image/png;base64,iVBO", "detail": "auto"},
         ),
     ],
 )

@@ -168,8 +168,8 @@ def _parts(parts: list[Any]) -> list[dict[str, Any]]:
             out.append({"type": "input_text", "text": part["text"]})
         elif kind == "image_url":
             image = part["image_url"]
-            detail = {"detail": image["detail"]} if image.get("detail") else {}
-            out.append({"type": "input_image", "image_url": image["url"], **detail})
+            detail = image.get("detail") or "auto"
+            out.append({"type": "input_image", "image_url": image["url"], "detail": detail})
         elif kind == "file":
             out.append(_file(part["file"]))
         else:
@@ -182,5 +182,5 @@ def _file(file: dict[str, Any]) -> dict[str, Any]:
     if not url.startswith("data:"):
         return {"type": "input_file", "file_url": url} if url else {"type": "input_file", **file}
     if split_data_url(url)[0].startswith("image/"):
-        return {"type": "input_image", "image_url": url}
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
     return {"type": "input_file", "filename": file.get("filename") or "file", "file_data": url}
