@@ -67,9 +67,11 @@ def _limited(tool: Tool, args: dict[str, Any], ctx: Context) -> ToolResult:
     with ctx.scope.child(tool.timeout) as scope:
         context = attrs.evolve(ctx, scope=scope)
         try:
-            return call_abandonable(lambda: execute_tool(tool, args, context), scope, name="tool")
+            result = call_abandonable(lambda: execute_tool(tool, args, context), scope, name="tool")
+            scope.check()  # what a tool returns because it was told to stop is no result
         except ToolnexusError as error:
             if ctx.scope.cancelled:
                 return ToolResult.error(describe_error(error))
             scope.expire()
             return ToolResult.error(f"{tool.name}: timed out after {tool.timeout:g} s")
+        return result
