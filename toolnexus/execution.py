@@ -7,6 +7,7 @@ bounded queue.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import queue
 import time
@@ -33,6 +34,9 @@ __all__ = ["Outcome", "record", "run_calls", "run_one"]
 
 #: How many messages of running tools may wait for the loop.
 _MESSAGES = 64
+
+#: Seconds within which a tool is done at once: then its call and its result are handed on together.
+_AT_ONCE = 0.001
 
 
 @attrs.define(eq=False)
@@ -163,13 +167,11 @@ class _Turn:
 
     def _take(self) -> None:
         """Wait a moment for a message and deal with it."""
-        if self.messages.empty():
-            self.run.reporter.flush()
-        try:
-            job, kind, payload = self.messages.get(timeout=POLL)
-        except queue.Empty:
+        message = self._next_message()
+        if message is None:
             self.run.scope.check()
             return
+        job, kind, payload = message
         if job.position not in self.running:
             return  # it was given up on meanwhile
         request, reporter = job.request, self.run.reporter
@@ -179,6 +181,19 @@ class _Turn:
             reporter.send(ToolOutput, request.id, request.name, str(payload))
         else:
             reporter.send(Custom, payload)
+
+    def _next_message(self) -> tuple[_Job, str, Any] | None:
+        """Return the next message. What was reported is handed on first, unless a tool is done at once."""
+        reporter = self.run.reporter
+        reporter.before_wait(lambda: True)
+        self.run.workers.begin()
+        with contextlib.suppress(queue.Empty):
+            return self.messages.get(timeout=_AT_ONCE)
+        reporter.flush()
+        self.run.workers.spread()
+        with contextlib.suppress(queue.Empty):
+            return self.messages.get(timeout=POLL)
+        return None
 
     def _time_out(self) -> None:
         self.run.scope.check()  # the end of the run's own time is no tool's time limit
