@@ -14,6 +14,7 @@ import requests
 
 from toolnexus.balance import balanced
 from toolnexus.cancel import CancelScope
+from toolnexus.collected import collecting
 from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
@@ -250,6 +251,8 @@ class Client(ModelCalls):
         scope: CancelScope | None = None,
         durable: bool = False,
         output: Any = None,
+        collect_events: bool = False,
+        channels: Iterable[str] | None = None,
         **overrides: Any,
     ) -> RunResult:
         """
@@ -266,6 +269,9 @@ class Client(ModelCalls):
                 goes on after a crash: what has finished is not done again. One process at a time.
             output: The type that the answer shall have: a dataclass, attrs class, TypedDict, pydantic
                 model, any other annotated type, or an object schema. ``result.output`` is of that type.
+            collect_events: Whether to keep what a stream would have yielded: in ``result.events``, or in
+                ``error.events`` of a run that failed.
+            channels: The channels to collect; None for the default set.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -278,11 +284,21 @@ class Client(ModelCalls):
         run.streaming = False
         make_durable(run, storage, durable)
         ask_for(run, output)
+        return self._run(run, storage, collect_events, channels)
+
+    def _run(
+        self, run: Run, storage: Storage | None, collect_events: bool, channels: Iterable[str] | None
+    ) -> RunResult:
+        """Drive a run in this thread."""
+        collected = collecting(run, collect_events, channels)
         try:
-            return self._drive(run, storage, threading.get_ident())
-        except BaseException:
+            result = self._drive(run, storage, threading.get_ident())
+        except BaseException as error:
             run.scope.cancel()  # tells tools that are still running
+            if collected is not None:
+                collected.failed(error)
             raise
+        return result if collected is None else collected.finished(result)
 
     def stream(
         self,
@@ -382,6 +398,8 @@ class Client(ModelCalls):
         deps: Any = None,
         scope: CancelScope | None = None,
         durable: bool = False,
+        collect_events: bool = False,
+        channels: Iterable[str] | None = None,
         **overrides: Any,
     ) -> RunResult:
         """
@@ -397,6 +415,8 @@ class Client(ModelCalls):
             deps: An object of yours for the tools.
             scope: What can cancel the run from another thread.
             durable: Whether the same call goes on after a crash, see `run`.
+            collect_events: Whether to keep the events, see `run`.
+            channels: The channels to collect, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
 
         Returns:
@@ -410,7 +430,7 @@ class Client(ModelCalls):
         run.streaming = False
         run.answers = to_answers(answers)
         make_durable(run, storage, durable)
-        return self._drive(run, storage, threading.get_ident())
+        return self._run(run, storage, collect_events, channels)
 
     def resume_stream(
         self,

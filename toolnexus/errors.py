@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from toolnexus.events import Event
     from toolnexus.results import RunResult
 
 __all__ = [
@@ -74,6 +75,7 @@ class ToolnexusError(Exception):
         retryable: Whether trying the same thing again may help.
         attempt: The number of the attempt that failed, from 1, or None outside an attempt.
         partial: What the run had reached when it failed, or None outside a run.
+        events: What happened before, if it was asked for with ``run(collect_events=True)``, or None.
     """
 
     kind: ClassVar[str] = "error"
@@ -91,6 +93,7 @@ class ToolnexusError(Exception):
         self.retryable = self._retryable if retryable is None else retryable
         self.attempt = attempt
         self.partial = partial
+        self.events: list[Event] | None = None
 
     _retryable: ClassVar[bool] = False
 

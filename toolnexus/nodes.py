@@ -33,7 +33,8 @@ def node(run: Run, name: str) -> Iterator[None]:
         reporter.at(name, step)
         reporter.send(Task, "timeout" if isinstance(error, RunTimeoutError) else "error", task_id, str(error))
         raise
-    reporter.at(name, step)
+    if name != "model":  # what follows a model call may still be about its message
+        reporter.at(name, step)
     waiting = [request.to_dict() for request in run.pending] if name == "tools" else []
     reporter.send(Task, "interrupt" if waiting else "finish", task_id, waiting or None)
     if Update in reporter.wants:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from toolnexus.values import Value
+
+if TYPE_CHECKING:
+    from toolnexus.events import Event
 
 __all__ = ["AttemptRecord", "FinishReason", "Message", "RunResult", "ToolCallRecord", "Usage"]
 
@@ -131,6 +134,7 @@ class RunResult(Value):
         duration: Seconds from start to end.
         time_to_first_token: Seconds from start to the first piece of an answer: of one that was handed
             out or counts, not of a try that was made again unseen.
+        events: What happened, if it was asked for with ``collect_events=True``, or None.
     """
 
     text: str = ""
@@ -153,6 +157,7 @@ class RunResult(Value):
     run_id: str = attrs.field(default="", eq=False)
     duration: float = attrs.field(default=0.0, eq=False, repr=False)
     time_to_first_token: float | None = attrs.field(default=None, eq=False, repr=False)
+    events: list[Event] | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def tool_call_count(self) -> int:
@@ -164,8 +169,8 @@ class RunResult(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
-        data = attrs.asdict(attrs.evolve(self, output=self.output_json))
-        del data["output_json"]
+        data = attrs.asdict(attrs.evolve(self, output=self.output_json, events=None))
+        del data["output_json"], data["events"]
         data["pending"] = [p.to_dict() if hasattr(p, "to_dict") else p for p in self.pending]
         data["tool_call_count"] = self.tool_call_count
         return data

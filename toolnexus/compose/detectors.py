@@ -25,7 +25,8 @@ class Detector:
     Args:
         pattern: What a value looks like at most.
         check: Finds the first value within what the pattern found; by default all of it is one.
-        hint: A class of characters of which each value has one; where there is none, none is searched.
+        hint: The inside of a class of characters, of which each value has one, before its first blank if there
+            are blanks in it.
     """
 
     pattern: re.Pattern[str]
@@ -78,9 +79,7 @@ _CARDS = [
 ]
 
 _IBAN = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z]{{2}}[0-9]{{2}}(?:{_GAP}?[A-Za-z0-9]){{11,30}}")
-_PHONE = re.compile(
-    rf"(?<![\w+])[+\uff0b]?[(]?[0-9](?:(?:{_GAP}|[./()]){{0,3}}[0-9]){{5,16}}(?![0-9])"
-)
+_PHONE = re.compile(rf"(?<![\w+])[+\uff0b]?[(]?[0-9](?:(?:{_GAP}|[./()]){{0,3}}[0-9]){{5,16}}(?![0-9])")
 
 
 def luhn(digits: str) -> bool:
@@ -170,6 +169,6 @@ _STANDARD = {
     "email": [Detector(_EMAIL, hint="@")],
     "credit_card": [Detector(pattern, _card, "0-9") for pattern in _CARDS],
     "ip": [Detector(_IPV4, hint="."), Detector(_IPV6, _ipv6, ":")],
-    "mac_address": [Detector(_MAC, hint=":.-")],
+    "mac_address": [Detector(_MAC, hint=r":.\-")],
     "url": [Detector(_URL, _url, "/.")],
 }

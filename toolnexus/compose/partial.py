@@ -57,13 +57,17 @@ class Unsettled:
         items: The parts of the one that matches where it is not settled.
         state: What the parser knows beside them.
         behind: How many characters before a match the pattern looks at, at most.
+        solid: Whether there is no blank and no line end in anything that the pattern matches or looks at.
     """
 
-    def __init__(self, pattern: re.Pattern[str], items: list[_Item], state: Any, behind: int) -> None:
+    def __init__(
+        self, pattern: re.Pattern[str], items: list[_Item], state: Any, behind: int, solid: bool
+    ) -> None:
         self.pattern = pattern
         self.items = items
         self.state = state
         self.behind = behind
+        self.solid = solid
 
 
 def analyse(pattern: re.Pattern[str]) -> Unsettled | None:
@@ -71,7 +75,9 @@ def analyse(pattern: re.Pattern[str]) -> Unsettled | None:
     try:
         tree = _parser.parse(pattern.pattern, pattern.flags)
         maker = _Maker(tree.state)
-        found = Unsettled(pattern, maker.sequence(list(tree)), tree.state, maker.behind)
+        items = maker.sequence(list(tree))
+        solid = not _takes_blanks(list(tree), tree.state, pattern.flags)
+        found = Unsettled(pattern, items, tree.state, maker.behind, solid)
         combined([found])
     except (RecursionError, ValueError, TypeError, AttributeError, NotImplementedError, re.error):
         return None
@@ -92,6 +98,28 @@ def combined(patterns: Iterable[Unsettled]) -> re.Pattern[str]:
     tree = _parser.SubPattern(state, [(_parser.BRANCH, (None, branches))])
     found: re.Pattern[str] = _compiler.compile(tree, 0)
     return found
+
+
+def _takes_blanks(items: list[_Item], state: Any, flags: int) -> bool:
+    """Tell whether a part of a pattern matches a blank or a line end."""
+    for op, value in items:
+        if op in _SINGLE:
+            one = _compiler.compile(_parser.SubPattern(state, [(op, value)]), flags & int(_SCOPED))
+            if one.match(" ") or one.match("\n"):
+                return True
+        elif op == _parser.BRANCH:
+            if any(_takes_blanks(list(branch), state, flags) for branch in value[1]):
+                return True
+        elif op in (_parser.GROUPREF, _parser.AT):
+            return True  # not worth a closer look
+        elif op != _parser.FAILURE and _takes_blanks(list(_inner(op, value)), state, flags):
+            return True
+    return False
+
+
+def _inner(op: Any, value: Any) -> Any:
+    """Return what a group, a repetition or an assertion is about."""
+    return value if op == _ATOMIC else value[-1]
 
 
 class _Maker:

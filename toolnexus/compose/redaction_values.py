@@ -24,7 +24,7 @@ __all__ = ["Scrubber"]
 _PLAIN = {"origin", "seq", "timestamp", "id", "index", "kind", "task_id", "status", "trigger_call_id"}
 
 #: Fields of results that no protected value gets into, or that are redacted in a way of their own.
-_KEPT = {"messages", "tool_calls", "pending", "id", "run_id", "model", "duration", "time_to_first_token"}
+_KEPT = {"messages", "tool_calls", "pending", "id", "run_id", "model", "events"}
 
 #: The roles of messages that the caller wrote.
 _CALLERS = ("user", "system", "developer")
@@ -195,7 +195,7 @@ class Scrubber:
         )
 
     def result(self, result: RunResult) -> RunResult:
-        """Redact a result, its transcript included."""
+        """Redact a result, its transcript included; events that were collected are left behind."""
         changes: dict[str, Any] = {}
         for field in attrs.fields(type(result)):
             if field.name not in _KEPT:
@@ -205,6 +205,7 @@ class Scrubber:
             messages=[self.message(message) for message in result.messages],
             tool_calls=[self._record(record) for record in result.tool_calls],
             pending=[self.request(r) if isinstance(r, Request) else self.value(r) for r in result.pending],
+            events=None,
             **changes,
         )
 
@@ -223,6 +224,7 @@ class Scrubber:
         changed.args = (changed.message,)
         changed.__suppress_context__ = True
         changed.__cause__ = None
+        changed.events = None
         if error.partial is not None:
             changed.partial = self.result(error.partial)
         if isinstance(changed, APIError):
