@@ -30,6 +30,18 @@ if TYPE_CHECKING:
         mux,
     )
     from toolnexus.compose.plain import event_to_dict
+    from toolnexus.compose.projections import (
+        MessageView,
+        NamespaceSummary,
+        final_answer,
+        group_messages,
+        lifecycle,
+        select,
+        summarize_namespaces,
+    )
+    from toolnexus.compose.recording import Recording, Replay, record, replay
+    from toolnexus.compose.redact import PII, RedactedStream, redact, redact_text
+    from toolnexus.compose.revive import event_from_dict
     from toolnexus.compose.screen import Screen
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
 
@@ -51,17 +63,34 @@ _LATER = {
     "Mux": "muxing",
     "EmitTimeoutError": "muxing",
     "BackpressureError": "muxing",
+    "MessageView": "projections",
+    "NamespaceSummary": "projections",
+    "PII": "redact",
+    "Recording": "recording",
+    "RedactedStream": "redact",
+    "Replay": "recording",
     "Screen": "screen",
+    "final_answer": "projections",
+    "group_messages": "projections",
+    "lifecycle": "projections",
+    "record": "recording",
+    "redact": "redact",
+    "redact_text": "redact",
+    "replay": "recording",
+    "select": "projections",
+    "summarize_namespaces": "projections",
     "display": "display",
     "Background": "background",
     "EventStreamBody": "web",
     "continue_sse": "web",
+    "event_from_dict": "revive",
     "event_to_dict": "plain",
     "run_in_background": "background",
     "sse": "web",
 }
 
 __all__ = [
+    "PII",
     "Background",
     "BackpressureError",
     "EmitTimeoutError",
@@ -73,20 +102,35 @@ __all__ = [
     "FlowResult",
     "FlowStream",
     "Goto",
+    "MessageView",
     "Mux",
     "MuxResult",
+    "NamespaceSummary",
     "NodeError",
     "NodeTimeoutError",
     "ProducerResult",
+    "Recording",
+    "RedactedStream",
+    "Replay",
     "Screen",
     "Sink",
     "StepLimitError",
     "continue_sse",
     "display",
+    "event_from_dict",
     "event_to_dict",
+    "final_answer",
+    "group_messages",
+    "lifecycle",
     "mux",
+    "record",
+    "redact",
+    "redact_text",
+    "replay",
     "run_in_background",
+    "select",
     "sse",
+    "summarize_namespaces",
 ]
 
 
