@@ -9,10 +9,9 @@ What stands before the first such position is settled, whatever comes.
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
-from collections.abc import Iterable
-from functools import reduce
 from operator import or_
 from typing import Any
 
@@ -43,7 +42,7 @@ _ATOMIC = getattr(_parser, "ATOMIC_GROUP", None)
 _BACKWARDS = {_parser.AT_BEGINNING, _parser.AT_BEGINNING_STRING}
 
 #: The flags that can hold for a part of a pattern.
-_SCOPED = reduce(or_, (re.IGNORECASE, re.MULTILINE, re.DOTALL, re.ASCII), re.RegexFlag(0))
+_SCOPED = functools.reduce(or_, (re.IGNORECASE, re.MULTILINE, re.DOTALL, re.ASCII), re.RegexFlag(0))
 
 _Item = tuple[Any, Any]
 
@@ -70,6 +69,8 @@ class Unsettled:
         self.solid = solid
 
 
+# Both are kept, since they take milliseconds, and streams are often made with the same rules.
+@functools.lru_cache(256)
 def analyse(pattern: re.Pattern[str]) -> Unsettled | None:
     """Return where a pattern is unsettled; None for one that cannot be analysed."""
     try:
@@ -78,13 +79,14 @@ def analyse(pattern: re.Pattern[str]) -> Unsettled | None:
         items = maker.sequence(list(tree))
         solid = not _takes_blanks(list(tree), tree.state, pattern.flags)
         found = Unsettled(pattern, items, tree.state, maker.behind, solid)
-        combined([found])
+        combined((found,))
     except (RecursionError, ValueError, TypeError, AttributeError, NotImplementedError, re.error):
         return None
     return found
 
 
-def combined(patterns: Iterable[Unsettled]) -> re.Pattern[str]:
+@functools.lru_cache(256)
+def combined(patterns: tuple[Unsettled, ...]) -> re.Pattern[str]:
     """Return one pattern that matches, up to the end of the text, where any of these is unsettled."""
     branches = []
     state = None

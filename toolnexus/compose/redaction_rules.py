@@ -155,7 +155,9 @@ class Finder:
         if self._detector is None:
             yield from self._called(text, start)
             return
-        search, check = self._detector.pattern.search, self._detector.check
+        search, check, sign = self._detector.pattern.search, self._detector.check, self._detector.sign
+        if sign is not None and sign.search(text, start) is None:
+            return
         while start < stop:
             match = search(text, start)
             if match is None or match.start() >= stop:
@@ -268,14 +270,14 @@ def _compiled(
         for detector in rule.detectors or (None,):
             unsettled = analyse(detector.pattern) if detector is not None else None
             finders.append(Finder(rule, detector, replace, unsettled))
-    known = [f.unsettled for f in finders if f.unsettled is not None]
+    known = tuple(f.unsettled for f in finders if f.unsettled is not None)
     all_known = all(f.unsettled is not None or f.longest is not None for f in finders)
     wide = [f for f in finders if f.unsettled is not None and not f.unsettled.solid]
     longest = max((f.longest or 0 for f in finders), default=0)
     return Rules(
         finders=tuple(finders),
         unsettled=combined(known) if all_known else None,
-        wide=combined(f.unsettled for f in wide if f.unsettled is not None) if wide else None,
+        wide=combined(tuple(f.unsettled for f in wide if f.unsettled is not None)) if wide else None,
         wide_hints=_hints(wide),
         longest=longest,
         hints=_hints(finders),
