@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         summarize_namespaces,
     )
     from toolnexus.compose.recording import Recording, Replay, record, replay
-    from toolnexus.compose.redact import PII, RedactedStream, redact, redact_text
+    from toolnexus.compose.redacting import PII, RedactedStream, redact, redact_text
     from toolnexus.compose.revive import event_from_dict
     from toolnexus.compose.screen import Screen
     from toolnexus.compose.web import EventStreamBody, continue_sse, sse
@@ -65,17 +65,17 @@ _LATER = {
     "BackpressureError": "muxing",
     "MessageView": "projections",
     "NamespaceSummary": "projections",
-    "PII": "redact",
+    "PII": "redacting",
     "Recording": "recording",
-    "RedactedStream": "redact",
+    "RedactedStream": "redacting",
     "Replay": "recording",
     "Screen": "screen",
     "final_answer": "projections",
     "group_messages": "projections",
     "lifecycle": "projections",
     "record": "recording",
-    "redact": "redact",
-    "redact_text": "redact",
+    "redact": "redacting",
+    "redact_text": "redacting",
     "replay": "recording",
     "select": "projections",
     "summarize_namespaces": "projections",
