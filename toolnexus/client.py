@@ -18,7 +18,6 @@ from toolnexus.collected import collecting
 from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import wanted
-from toolnexus.loop import drive, report_usage
 from toolnexus.model_calls import ModelCalls
 from toolnexus.options import Options, check_session, make_options, overridden
 from toolnexus.preparing import ask_for, joined, make_durable, memory_store, to_answers
@@ -550,6 +549,8 @@ class Client(ModelCalls):
 
     def _drive(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None = None) -> RunResult:
         """Drive a run to its end, and save it."""
+        from toolnexus.loop import report_usage  # here, because importing shall be cheap
+
         run.started = time.monotonic()  # it was made earlier: a stream begins at its first next()
         with run.watch.running(run) as outcome:
             result = self._driven(run, storage, owner, pump)
@@ -558,6 +559,8 @@ class Client(ModelCalls):
         return result
 
     def _driven(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None) -> RunResult:
+        from toolnexus.loop import drive
+
         try:
             with run.scope.running():
                 if storage is None:

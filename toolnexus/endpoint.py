@@ -14,7 +14,7 @@ from toolnexus.wire import DIALECTS, Dialect, Quirks
 __all__ = ["Endpoint"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Endpoint:
     """
     One place to ask.

@@ -39,7 +39,7 @@ _MESSAGES = 64
 _AT_ONCE = 0.001
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Outcome:
     """A call with its result."""
 
@@ -50,7 +50,7 @@ class Outcome:
     approved: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Job:
     """A call that is to run, or runs."""
 

@@ -68,11 +68,11 @@ _HOST_KEY = {
 _RESERVED = ("messages", "input", "contents", "tools", "stream")
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Options:
     """Everything that a client was given, checked."""
 
-    base_url: str = attrs.field(repr=lambda url: repr(urlsplit(url)._replace(query="").geturl()))
+    base_url: str
     style: str
     model: str
     api_key: Secret | None
@@ -295,7 +295,7 @@ def _fallback_on(value: Any) -> Callable[[ToolnexusError], bool]:
     return FallbackKinds(FALLBACK_KINDS if value is None else frozenset(value))
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FallbackKinds:
     """Says yes to the errors of certain kinds."""
 

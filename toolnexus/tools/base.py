@@ -77,7 +77,7 @@ class SuspendTool(BaseException):
         self.result = result
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class Context:
     """
     What a running tool may know and do.

@@ -35,7 +35,7 @@ _LEAST = 0.001
 _WAIT = 0.0005
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Limits:
     """The most bytes of one event, and the most bytes and events of one answer."""
 
@@ -44,14 +44,14 @@ class Limits:
     response_events: int = 2_000_000
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class HTTPRequest:
     """One request, ready to be sent."""
 
     url: str
-    headers: dict[str, str] = attrs.field(repr=False)
-    body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
-    scrub: Scrubber = attrs.field(repr=False)
+    headers: dict[str, str]
+    body: bytes
+    scrub: Scrubber
     where: str
 
 

@@ -62,7 +62,7 @@ CONNECTION_ERRORS = (
 )
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Timeouts:
     """
     How long each phase may take, in seconds.

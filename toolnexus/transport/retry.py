@@ -9,6 +9,7 @@ from typing import Literal
 import attrs
 
 from toolnexus.errors import APIError, ToolnexusError
+from toolnexus.values import Value
 
 __all__ = ["ErrorInfo", "OnError", "RetryPolicy"]
 
@@ -17,8 +18,8 @@ __all__ = ["ErrorInfo", "OnError", "RetryPolicy"]
 _GROWTH = 1.25
 
 
-@attrs.frozen(eq=False)
-class ErrorInfo:
+@attrs.frozen(eq=False, repr=False)
+class ErrorInfo(Value):
     """
     What an ``on_error`` function gets to decide on.
 
@@ -40,7 +41,7 @@ class ErrorInfo:
 OnError = Callable[[ErrorInfo], Literal["retry", "fail"]]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RetryPolicy:
     """
     Exponential backoff with full jitter; each wait is longer than the one before, up to the cap.

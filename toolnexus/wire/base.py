@@ -34,7 +34,7 @@ BARE = "toolnexus.bare"
 _JSON = json.JSONDecoder(strict=False)
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class ModelRequest:
     """
     One model call, in neutral terms.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Quirks", "learn"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Quirks:
     """
     What an endpoint was found not to take; learned from its refusals and kept for the client.
@@ -52,7 +52,7 @@ _ANY = ("openai", "anthropic", "responses", "gemini")
 _STATUSES = (400, 404, 405, 415, 422, 501)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Refusal:
     """A refusal that can be met: how it reads, what to change then, and which requests it can be about."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from toolnexus.results import Message
+from toolnexus.values import Value
 
 __all__ = ["Prepared", "merged", "prepare"]
 
@@ -21,8 +22,8 @@ _NAME = r"[a-zA-Z0-9_-]{1,64}"
 INTERRUPTED = "This call was interrupted and has no result."
 
 
-@attrs.frozen
-class Prepared:
+@attrs.frozen(eq=False, repr=False)
+class Prepared(Value):
     """
     A transcript that can be sent.
 
