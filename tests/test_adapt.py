@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_arguments import JSON, WRITTEN, without_references
-from tests.test_schema import CASES, Case, typed_values
+from tests.test_schema import CASES, Case, Note, Options, typed_values
 from toolnexus.tools.adapt import for_gemini, plain, strict, strict_or_none
 from toolnexus.tools.arguments import check_arguments, without_nulls
 from toolnexus.tools.plain import plain as to_json
@@ -134,6 +134,8 @@ def test_schemas_of_functions_are_valid_for_every_provider(case: Case) -> None:
     assert_valid_everywhere(as_arguments(case[0]))
 
 
+@example((list[tuple[int, Note]], [(0, {"text": ""})]))
+@example((Note | Options | list[Note | None], [{"text": ""}, None]))
 @given(typed_values())
 def test_a_value_that_fits_the_original_fits_what_is_made_of_it(case: tuple[Any, Any]) -> None:
     """Adapting only loosens: a right call stays right."""
@@ -338,6 +340,8 @@ def test_nulls_of_strict_mode_mean_not_given_at_any_depth() -> None:
             "list": {"type": "array", "items": {"$ref": "#/$defs/I"}},
             "maybe": {"anyOf": [{"$ref": "#/$defs/I"}, {"type": "null"}]},
             "null": {"type": ["string", "null"]},
+            "pair": {"prefixItems": [{"type": "integer"}, {"$ref": "#/$defs/I"}], "items": False},
+            "either": {"anyOf": [{"$ref": "#/$defs/J"}, {"$ref": "#/$defs/I"}]},
         },
         "required": ["list"],
         "$defs": {
@@ -345,15 +349,18 @@ def test_nulls_of_strict_mode_mean_not_given_at_any_depth() -> None:
                 "type": "object",
                 "properties": {"n": {"type": "integer"}, "must": {"type": "string"}},
                 "required": ["must"],
-            }
+            },
+            "J": {"type": "object", "properties": {"must": {"type": "null"}}, "additionalProperties": False},
         },
     }
     item = {"n": None, "must": "x"}
-    args = {"a": None, "list": [item, item], "maybe": item, "null": None}
+    args = {"a": None, "list": [item, item], "maybe": item, "null": None, "pair": [1, item], "either": item}
     assert without_nulls(schema, args) == {
         "list": [{"must": "x"}, {"must": "x"}],
         "maybe": {"must": "x"},
         "null": None,
+        "pair": [1, {"must": "x"}],
+        "either": {"must": "x"},
     }
     assert args["list"] == [{"n": None, "must": "x"}] * 2  # the model's own are not changed
     assert check_arguments(schema, without_nulls(schema, args)) == []

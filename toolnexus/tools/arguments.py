@@ -107,12 +107,20 @@ def _holds_null(value: Any) -> bool:
 
 def _pruned(root: Mapping[str, Any], schema: Any, value: Any) -> Any:
     """Return a value without the nulls that its schema does not take."""
-    schema = _meant(root, schema)
+    if not isinstance(value, (dict, list)) or not _holds_null(value):
+        return value
+    schema = _followed(root, schema)
+    for alternative in _alternatives(schema):
+        tried = _pruned(root, alternative, value)
+        if _takes(root, alternative, tried):
+            return tried
     if isinstance(value, list):
-        items = schema.get("items")
-        return [_pruned(root, items, item) for item in value]
+        prefix = schema.get("prefixItems")
+        rules = [*prefix[: len(value)]] if isinstance(prefix, list) else []
+        rules += [schema.get("items")] * (len(value) - len(rules))
+        return [_pruned(root, rule, item) for rule, item in zip(rules, value, strict=True)]
     properties = schema.get("properties")
-    if not isinstance(value, dict) or not isinstance(properties, dict):
+    if not isinstance(properties, dict):
         return value
     required = schema.get("required", ())
     required = required if isinstance(required, list) else ()
@@ -122,32 +130,28 @@ def _pruned(root: Mapping[str, Any], schema: Any, value: Any) -> Any:
         if item is not None
         or name in required
         or name not in properties
-        or _takes_null(root, properties[name])
+        or _takes(root, properties[name], None)
     }
 
 
-def _takes_null(root: Mapping[str, Any], schema: Any) -> bool:
+def _takes(root: Mapping[str, Any], schema: Any, value: Any) -> bool:
     checker = Checker(root)
-    checker.check(schema, None, "")
+    checker.check(schema, value, "")
     return not checker.problems
 
 
-def _meant(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """Follow a reference, and take the only alternative beside null."""
+def _followed(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """Follow a schema that is a reference."""
     for _ in range(_MAX_STEPS):
-        if not isinstance(schema, Mapping):
-            return {}
-        if "$ref" in schema:
-            schema = target_of(schema["$ref"], root)
-            continue
-        alternatives = schema.get("anyOf")
-        if not isinstance(alternatives, list):
-            return schema
-        others = [item for item in alternatives if item != {"type": "null"}]
-        if len(others) != 1:
-            return schema
-        schema = others[0]
-    return {}
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            break
+        schema = target_of(schema["$ref"], root)
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[Any]:
+    found = schema.get("anyOf") or schema.get("oneOf")
+    return found if isinstance(found, list) else []
 
 
 def _is_known(schema: Any) -> bool:
