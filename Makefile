@@ -7,6 +7,8 @@ VENV = .venv
 DEMO_VENV = .venv-demo
 EXTRAS = dev
 PYTEST =
+# The quick tests run in two processes, a file in one of them.
+QUICK = -m "not slow and not llm and not bench" -n 2 --dist loadfile
 BENCH =
 
 BIN = $(VENV)/bin
@@ -24,7 +26,7 @@ demo:
 	@MODEL="$(MODEL)" $(DEMO_VENV)/bin/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow and not llm and not bench" $(PYTEST)
+	$(BIN)/python -m pytest $(QUICK) $(PYTEST)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not llm" $(PYTEST)
@@ -37,12 +39,12 @@ test-llm:
 
 # The quick tests in any order.
 test-random: setup
-	$(BIN)/python -m pytest -m "not slow and not llm and not bench" --random-order $(PYTEST)
+	$(BIN)/python -m pytest $(QUICK) --random-order $(PYTEST)
 
 # The quick tests with the oldest dependencies that setup.cfg allows.
 test-lowest:
 	@scripts/venv "$(PYTHON)" .venv-lowest "$(EXTRAS)" tests/lowest.txt
-	.venv-lowest/bin/python -m pytest -m "not slow and not llm and not bench" $(PYTEST)
+	.venv-lowest/bin/python -m pytest $(QUICK) $(PYTEST)
 
 coverage: setup
 	$(BIN)/python -m coverage run -m pytest -m "not llm and not bench" $(PYTEST)
