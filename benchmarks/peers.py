@@ -178,16 +178,15 @@ class Toolnexus:
 
     def stream(self, model: str, on_text: OnText) -> None:
         for event in self._client.stream("hi", model=model):
-            if event.type == "text":
+            if isinstance(event, toolnexus.Text):
                 on_text(event.delta)
-        if event.type != "done":
-            raise RuntimeError(event)
+        if not isinstance(event, toolnexus.Done):
+            raise TypeError(event)
 
     def agent(self, model: str) -> str:
-        for event in self._client.stream(PROMPT, self._tools, model=model):
-            last = event
-        if last.type != "done":
-            raise RuntimeError(last)
+        *_, last = self._client.stream(PROMPT, self._tools, model=model)
+        if not isinstance(last, toolnexus.Done):
+            raise TypeError(last)
         return last.result.text
 
 
