@@ -7,6 +7,7 @@ start. Each line is written at once, so what a crash leaves behind can be read u
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -76,19 +77,20 @@ class _File:
         self.path = Path(path)
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            self._file: BinaryIO = os.fdopen(descriptor, "wb")
+            self._file = os.fdopen(descriptor, "wb", buffering=0)
+            self.close = weakref.finalize(self, self._file.close)
             self._write(header)
         except OSError as error:
             raise ConfigurationError(f"cannot write {str(self.path)!r}: {error.strerror}") from error
-        self.close = weakref.finalize(self, self._file.close)
 
     def _write(self, data: Mapping[str, Any]) -> None:
         try:
             line = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
         except UnicodeEncodeError:  # half a character
             line = json.dumps(data, separators=(",", ":")).encode()
-        self._file.write(line + b"\n")
-        self._file.flush()
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[self._file.write(left) or 0 :]
 
     def add(self, data: Mapping[str, Any]) -> None:
         """Write an object, unless that has failed before."""
@@ -98,10 +100,8 @@ class _File:
             self._write(data)
         except (OSError, ValueError, TypeError, RecursionError) as error:
             _log.warning("the recording %s ends here: %s: %s", self.path, type(error).__name__, error)
-            try:
+            with contextlib.suppress(OSError):
                 self.close()
-            except OSError:
-                _log.debug("%s was not closed well", self.path)
 
 
 class Recording(DerivedStream):

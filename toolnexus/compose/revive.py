@@ -34,6 +34,8 @@ def event_from_dict(data: Mapping[str, Any]) -> Event:
     try:
         fields = {name: _READERS.get(name, _same)(data[name]) for name in _names(cls) if name in data}
         fields |= {"seq": int(data.get("seq", 0)), "timestamp": float(data.get("timestamp", 0))}
+        if cls is Error:
+            fields["error"].partial = fields.get("partial")
         return cls(origin=_origin(data), **fields)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"this is no {cls.type} event: {error}") from error
