@@ -254,7 +254,8 @@ class GeminiDecoder(Decoder):
 def _is_plain(part: dict[str, Any]) -> bool:
     """Tell whether a message's text and calls say all that is in a part."""
     if set(part) == {"functionCall"}:
-        return "id" not in part["functionCall"]
+        call = part["functionCall"]
+        return isinstance(call, dict) and "id" not in call
     return set(part) == {"text"}
 
 
