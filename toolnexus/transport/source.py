@@ -22,7 +22,9 @@ BARE = "toolnexus.bare"
 _BOM = b"\xef\xbb\xbf"
 
 # A line that is no field of an event stream. The newline in front makes the search fast.
-_ODD = re.compile(rb"\n(?!data:|event:|id:|retry:|:|\n|data\n|\Z)([^\n]*)")
+_NO_FIELD = rb"(?!data:|event:|id:|retry:|:|\n|data\n|\Z)"
+_ODD = re.compile(rb"\n" + _NO_FIELD)
+_ODD_AT_ONCE = re.compile(_NO_FIELD)
 
 # What an odd line must begin with to be worth an event: JSON, a web page, an error.
 _TELLING = (b"{", b"[", b"<", b"}", b"]", b'"', b" ", b"\t", b"error")
@@ -157,14 +159,20 @@ class EventSource:
 
     def _big(self, block: bytes) -> Iterator[bytes]:
         """Yield the events of a large block one by one, each within the limits."""
-        for event in block.split(b"\n\n"):
-            if len(event) > self._max_event_bytes:
+        start = 0
+        while start < len(block):
+            found = block.find(b"\n\n", start)
+            end = found if found >= 0 else len(block)
+            size = end - start
+            if size > self._max_event_bytes:
                 self.failure = self._too_large()
                 return
-            if event.count(b"\n") * len(event) > _MAX_WORK:
+            if block.count(b"\n", start, end) * size > _MAX_WORK:
                 self.failure = LimitError("an event has too many lines for its size")
                 return
-            yield _mark_odd_lines(event + b"\n\n")
+            # Each copy counts here: the event is taken out once, with the empty line behind it.
+            yield _mark_odd_lines(block[start : end + 2])
+            start = end + 2
 
     def _document(self, data: bytes) -> Iterator[bytes]:
         """Yield a body that is no event stream: a JSON document, one a line, or a web page."""
@@ -213,7 +221,7 @@ def _as_event(document: bytes, name: str = BARE) -> bytes:
 
 def _mark_odd_lines(block: bytes) -> bytes:
     """Turn the lines that the parser would drop, and that tell something, into events."""
-    if _ODD.search(b"\n" + block) is None:
+    if _ODD_AT_ONCE.match(block) is None and _ODD.search(block) is None:
         return block
     out: list[bytes] = []
     bare: list[bytes] = []
@@ -224,7 +232,7 @@ def _mark_odd_lines(block: bytes) -> bytes:
             bare.clear()
 
     for line in block.split(b"\n"):
-        if _ODD.match(b"\n" + line + b"\n") and (bare or line.startswith(_OPENING)):
+        if _ODD_AT_ONCE.match(line + b"\n") and (bare or line.startswith(_OPENING)):
             if line.startswith(b"error") and not bare:
                 out.append(b"\n" + _as_event(line.partition(b":")[2].strip() or line, "error"))
             elif line.startswith(_TELLING):
