@@ -6,6 +6,9 @@ import dataclasses
 import gc
 import json
 import logging
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +29,7 @@ from toolnexus import (
     Done,
     Error,
     Event,
+    Flow,
     Heartbeat,
     HookError,
     InternalServerError,
@@ -52,10 +56,10 @@ from toolnexus import (
     Value,
     tool,
 )
-from toolnexus.compose import PII, redact, redact_text
+from toolnexus.compose import PII, FlowContext, mux, redact, redact_text
 from toolnexus.compose.derived import DerivedStream
 from toolnexus.events import CHANNELS, Origin
-from toolnexus.testing import ModelServer
+from toolnexus.testing import ModelServer, reply
 
 MAIL = "ada@example.com"
 TAG = "[REDACTED_EMAIL]"
@@ -810,3 +814,51 @@ def test_server_sent_events_are_redacted(server: ModelServer) -> None:
     body = b"".join(redact(make(server).stream(f"I am {MAIL}")).sse())
     assert b"REDACTED_EMAIL" in body
     assert MAIL.encode() not in body
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "extra"), [("iban", "stdnum", "redact"), ("phone", "phonenumbers", "redact-phone")]
+)
+def test_a_missing_extra_is_told_at_once(kind: str, module: str, extra: str) -> None:
+    """The rule says what to install, and the others do without it."""
+    program = f"""
+        import sys
+        sys.modules[{module!r}] = None
+        from toolnexus import MissingExtraError
+        from toolnexus.compose import PII, redact_text
+        assert redact_text("ada@example.com") == "[REDACTED_EMAIL]"
+        try:
+            PII({kind!r})
+        except MissingExtraError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert f'pip install "toolnexus[{extra}]"' in done.stdout
+
+
+def test_a_redacted_mux(server: ModelServer) -> None:
+    """Two runs through one buffer, an address split in each."""
+    server.on_request(lambda request: reply(["I am ada@", "example.com", " now"]))
+    client = make(server)
+    with redact(mux([("one", client.stream("a")), ("two", client.stream("b"))])) as stream:
+        events = list(stream)
+    for name in ("one", "two"):
+        assert deltas([e for e in events if e.namespace == (name,)]) == f"I am {TAG} now"
+    assert MAIL not in repr(events)
+    assert isinstance(events[-1], Done)
+
+
+def test_a_redacted_flow() -> None:
+    """Progress, states, tasks and the result of a flow."""
+    flow = Flow("mail")
+
+    @flow.node()
+    def find(state: dict[str, Any], ctx: FlowContext) -> dict[str, Any]:
+        ctx.emit({"found": MAIL})
+        return {"to": MAIL}
+
+    events = list(redact(flow.stream({"from": MAIL}, channels=["custom", "values", "tasks", "updates"])))
+    assert isinstance(events[-1], Done)
+    assert Custom({"found": TAG}) in events
+    assert MAIL not in repr(events)
