@@ -270,6 +270,28 @@ def test_combiners_at_the_top_are_merged() -> None:
     assert check_arguments(made, {"id": "1", "kind": "b"}) == []
 
 
+def test_what_would_be_stricter_is_left_out() -> None:
+    """A negation, a condition or an exclusive choice of something that was loosened."""
+    odd = {"type": "string", "minLength": "three"}
+    made = plain({
+        "properties": {
+            "a": {"not": odd},
+            "b": {"if": odd, "then": {"minLength": 5}},
+            "c": {"oneOf": [odd, {"type": "integer"}]},
+            "d": {"not": {"$ref": "#/$defs/D"}},
+            "e": {"not": {"type": "null"}},
+        },
+        "$defs": {"D": odd},
+    })  # fmt: skip
+    assert made["properties"] == {
+        "a": {},
+        "b": {},
+        "c": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        "d": {},
+        "e": {"not": {"type": "null"}},
+    }
+
+
 def test_a_reference_at_the_top_is_followed() -> None:
     """As recursive models have it; the definitions stay."""
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}, "required": ["next"]}

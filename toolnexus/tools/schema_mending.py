@@ -87,14 +87,25 @@ class _Mender:
             out["required"] = [name for name in out["required"] if name in out["properties"]]
         if not out.get("required", True):
             del out["required"]
-        if "not" in out and out["not"] != schema["not"]:
+        if "not" in out and _loosened(schema["not"], out["not"]):
             del out["not"]
-        if "if" not in out or out["if"] != schema["if"]:
+        if "if" not in out or _loosened(schema["if"], out["if"]):
             for key in ("if", "then", "else"):
                 out.pop(key, None)
-        if "oneOf" in out and out["oneOf"] != schema["oneOf"]:
+        if "oneOf" in out and _loosened(schema["oneOf"], out["oneOf"]):
             alternatives = out.pop("oneOf")
             out.setdefault("anyOf", alternatives)
+
+
+def _loosened(before: Any, after: Any) -> bool:
+    """Whether something may take more than before: itself, or what it refers to."""
+    return after != before or _refers(after)
+
+
+def _refers(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "$ref" in value or any(map(_refers, value.values()))
+    return isinstance(value, list) and any(map(_refers, value))
 
 
 def _json(mender: _Mender, value: Any, depth: int) -> Any:
