@@ -125,7 +125,8 @@ class EventSource:
         pending: list[bytes] = []
         size = 0
         while data:
-            cut = data.rfind(b"\n\n") + 2
+            # Looking for one newline first is many times as fast, and most pieces of a large event have none.
+            cut = (data.rfind(b"\n\n") if b"\n" in data else -1) + 2
             if cut == 1:  # not found, but the blank line may be split over two reads
                 cut = int(data[0] == 10 and bool(pending) and pending[-1].endswith(b"\n"))
             if cut:
@@ -161,13 +162,14 @@ class EventSource:
         """Yield the events of a large block one by one, each within the limits."""
         start = 0
         while start < len(block):
-            found = block.find(b"\n\n", start)
+            line = block.find(b"\n", start)  # again the fast look, from which on the slow ones begin
+            found = block.find(b"\n\n", line) if line >= 0 else -1
             end = found if found >= 0 else len(block)
             size = end - start
             if size > self._max_event_bytes:
                 self.failure = self._too_large()
                 return
-            if block.count(b"\n", start, end) * size > _MAX_WORK:
+            if block.count(b"\n", line, end) * size > _MAX_WORK:
                 self.failure = LimitError("an event has too many lines for its size")
                 return
             # Each copy counts here: the event is taken out once, with the empty line behind it.
@@ -221,7 +223,7 @@ def _as_event(document: bytes, name: str = BARE) -> bytes:
 
 def _mark_odd_lines(block: bytes) -> bytes:
     """Turn the lines that the parser would drop, and that tell something, into events."""
-    if _ODD_AT_ONCE.match(block) is None and _ODD.search(block) is None:
+    if _ODD_AT_ONCE.match(block) is None and _ODD.search(block, block.find(b"\n")) is None:
         return block
     out: list[bytes] = []
     bare: list[bytes] = []
