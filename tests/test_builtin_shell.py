@@ -181,12 +181,14 @@ from toolnexus.tools.builtins import builtin_tools
 tool = builtin_tools(["bash"], root={str(tmp_path)!r})[0]
 ctx = Context()
 args = ({{"command": "echo up; sleep {sleep}; sleep {sleep}"}}, ctx)
-threading.Thread(target=tool.execute, args=args, daemon=True).start()
+thread = threading.Thread(target=tool.execute, args=args, daemon=True)
+thread.start()
 print("ready", flush=True)
 try:
     threading.Event().wait()
 except KeyboardInterrupt:
     ctx.scope.cancel()
+    thread.join(5)  # on a busy machine the command may be there before the thread that started it goes on
 """
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
