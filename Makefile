@@ -7,8 +7,7 @@ VENV = .venv
 DEMO_VENV = .venv-demo
 EXTRAS = dev
 PYTEST =
-# The quick tests run in two processes, a file in one of them.
-QUICK = -m "not slow and not llm and not bench" -n 2 --dist loadfile
+QUICK = -m "not slow and not llm and not bench"
 BENCH =
 
 BIN = $(VENV)/bin
