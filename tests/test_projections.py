@@ -310,7 +310,7 @@ def test_f104_siblings_are_told_apart() -> None:
         (Done(RunResult(status="pending"), origin=at("a")), "interrupted"),
         (Error(InternalServerError("x"), origin=at("a")), "failed"),
         (Error(RunCancelledError("x"), origin=at("a")), "cancelled"),
-        (Pending(Request(), origin=at("a")), "interrupted"),
+        (Pending(Request(id="pnd-1"), origin=at("a")), "interrupted"),
         (Text("x", origin=at("a")), "running"),
     ],
     ids=str,
