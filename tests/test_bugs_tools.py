@@ -19,6 +19,7 @@ import pytest
 
 from toolnexus import (
     Client,
+    Context,
     Error,
     HookError,
     Image,
@@ -192,6 +193,50 @@ def test_exe_04_a_hung_tool_is_left_behind(model: ModelServer, go: Go) -> None:
         ("x", False),
     ]
     assert result.text == "ok"
+
+
+def test_exe_04_what_a_tool_gives_after_its_time_is_no_result(model: ModelServer, go: Go) -> None:
+    """However quick it is to stop when told."""
+
+    @tool(timeout=0.1)
+    def hang(ctx: Context) -> str:
+        """Wait to be told."""
+        while not ctx.cancelled:
+            time.sleep(0.001)
+        return "half of it"
+
+    model.call("hang")
+    model.say("ok")
+    result = go([hang])
+    assert result.tool_calls[0].output == "hang: timed out after 0.1 s"
+
+
+def test_exe_04_a_slow_reader_costs_no_tool_its_time(model: ModelServer) -> None:
+    """The time of a tool is that between its start and its end, whenever the loop hears of them."""
+
+    @tool
+    def chatty(ctx: Context) -> str:
+        """Report a lot."""
+        for i in range(200):
+            ctx.output(str(i))
+        return "a"
+
+    @tool(timeout=0.5)
+    def quick() -> str:
+        """Be done in time."""
+        time.sleep(0.1)
+        return "b"
+
+    model.call_many([("chatty", {}), ("quick", {}), ("quick", {})])
+    model.say("ok")
+    with Client(base_url=model.base_url, style=model.style, model="test", queue_size=1) as client:
+        stream = client.stream("Go", [chatty, quick])
+        slept = False
+        for event in stream:
+            if not slept and event.type == "tool_output":
+                slept = True
+                time.sleep(1)
+    assert [call.output for call in stream.result().tool_calls] == ["a", "b", "b"]
 
 
 def test_exe_04_the_process_can_exit(model: ModelServer) -> None:

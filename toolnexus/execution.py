@@ -61,12 +61,23 @@ class _Job:
     scope: CancelScope | None = None
     close: Callable[[], object] = lambda: None
     began: float = 0.0
+    #: When the tool was done, which the loop may hear of much later.
+    ended: float | None = None
     watched: WatchedTool | None = None
 
     @property
     def seconds(self) -> float:
         """How long it has been running."""
         return time.monotonic() - self.began
+
+    def overdue(self) -> ToolResult | None:
+        """Return the result of a tool that took too long; what it gave after that, being told so, is none."""
+        scope = self.scope
+        if scope is None or scope.deadline is None:
+            return None
+        if (time.monotonic() if self.ended is None else self.ended) < scope.deadline:
+            return None
+        return ToolResult.error(f"{self.request.name}: timed out after {scope.timeout or 0:g} s")
 
 
 class _Turn:
@@ -118,8 +129,9 @@ class _Turn:
             report_unrun(run, job.request, self.results[job.position])
             return
         limit = job.tool.timeout if job.tool.timeout is not None else run.options.tool_timeout
-        child = run.scope.child(limit)
+        child = run.scope.child()
         job.scope = child.__enter__()
+        job.scope.timeout = limit  # which begins with the tool: until then somebody else may be slow
         job.close = functools.partial(child.__exit__, None, None, None)
         if run.journal is not None:
             run.journal.keep_start(run.turns, job.request)
@@ -146,12 +158,15 @@ class _Turn:
         from toolnexus.tools.execute import execute_tool
         from toolnexus.tools.plain import describe_error
 
+        if context.scope.timeout is not None:
+            context.scope.deadline = time.monotonic() + context.scope.timeout
         try:
             result = execute_tool(job.tool, dict(job.request.args or {}), context)
         except SuspendTool as asking:
             result = asking.result
         except BaseException as error:  # noqa: BLE001 - nothing a tool does may end the run
             result = ToolResult.error(describe_error(error))
+        job.ended = time.monotonic()
         self._tell(job, "result", result)
 
     def _tell(self, job: _Job, kind: str, payload: Any) -> None:
@@ -176,7 +191,7 @@ class _Turn:
             return  # it was given up on meanwhile
         request, reporter = job.request, self.run.reporter
         if kind == "result":
-            self._finish(job, payload)
+            self._finish(job, job.overdue() or payload)
         elif kind == "output":
             reporter.send(ToolOutput, request.id, request.name, str(payload))
         else:
@@ -198,11 +213,10 @@ class _Turn:
     def _time_out(self) -> None:
         self.run.scope.check()  # the end of the run's own time is no tool's time limit
         for job in list(self.running.values()):
-            scope = job.scope
-            if scope is not None and scope.deadline is not None and time.monotonic() >= scope.deadline:
-                scope.expire()
-                limit = scope.timeout or 0
-                self._finish(job, ToolResult.error(f"{job.request.name}: timed out after {limit:g} s"))
+            overdue = job.overdue()
+            if overdue is not None and job.scope is not None:
+                job.scope.expire()
+                self._finish(job, overdue)
 
     def _finish(self, job: _Job, result: ToolResult) -> None:
         del self.running[job.position]
