@@ -172,23 +172,31 @@ def test_cancel_kills_from_the_thread_that_cancels(box: Box, sleep: str) -> None
 
 
 @pytest.mark.timeout(30)
-def test_ctrl_c_of_the_program_ends_the_command(tmp_path: Path, sleep: str) -> None:
-    """A program that is interrupted, and cancels as it goes, leaves no command behind."""
+@pytest.mark.parametrize("late", [0, 0.5])
+def test_ctrl_c_of_the_program_ends_the_command(tmp_path: Path, sleep: str, late: float) -> None:
+    """
+    A program that is interrupted, and cancels as it goes, leaves no command behind.
+
+    Nor where the command runs already while the thread that started it has not gone on yet.
+    """
     code = f"""
-import threading
+import subprocess, threading, time
+class Late(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        time.sleep({late})
+subprocess.Popen = Late
 from toolnexus.tools.base import Context
 from toolnexus.tools.builtins import builtin_tools
 tool = builtin_tools(["bash"], root={str(tmp_path)!r})[0]
 ctx = Context()
 args = ({{"command": "echo up; sleep {sleep}; sleep {sleep}"}}, ctx)
-thread = threading.Thread(target=tool.execute, args=args, daemon=True)
-thread.start()
+threading.Thread(target=tool.execute, args=args, daemon=True).start()
 print("ready", flush=True)
 try:
     threading.Event().wait()
 except KeyboardInterrupt:
     ctx.scope.cancel()
-    thread.join(5)  # on a busy machine the command may be there before the thread that started it goes on
 """
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]

@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import subprocess
+import threading
 import time
 from typing import Any
 
@@ -26,6 +27,8 @@ DEFAULT_TIMEOUT = 60_000
 MAX_TIMEOUT = 600_000
 #: How long to go on reading after the shell has ended, in seconds, while something still comes.
 DRAIN = 0.5
+#: How long whoever cancels waits for a command that is just being started, in seconds; it takes milliseconds.
+START = 2.0
 
 
 def shell_tools(options: Options) -> list[Tool]:
@@ -61,7 +64,7 @@ def bash(args: dict[str, Any], ctx: Context, options: Options) -> ToolResult:
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, "Not a directory", workdir)
     with _Command(command, folder, ctx, options) as running:
-        outcome = running.watch(time.monotonic() + milliseconds / 1000)
+        outcome = running.watch(time.monotonic() + milliseconds / 1000) if running.start() else "cancelled"
         code = running.stop(gently=outcome == "timed out")
     output = running.kept.text()
     if outcome == "timed out":
@@ -81,47 +84,74 @@ class _Command:
         self.ctx = ctx
         self.kept = HeadTail(options.max_output)
         self.progress = _Progress(ctx, options.max_output)
-        mark = secrets.token_hex(16)
-        self.process = subprocess.Popen(
-            [options.shell, "-c", command],
-            cwd=folder,
-            env={**options.env, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            bufsize=0,
-        )
-        self.group = Group(self.process, mark)
+        self._command = command
+        self._folder = folder
+        self._options = options
+        # Held while the command is started. A signal handler may cancel in the very thread that starts it.
+        self._starting = threading.RLock()
+        self._group: Group | None = None
 
     def __enter__(self) -> _Command:  # noqa: PYI034 - Self is not in the oldest Python
         # The thread that cancels ends the command: this one may be a daemon that never wakes up again.
-        self._forget = self.ctx.scope.on_cancel(self.group.kill)
+        self._forget = self.ctx.scope.on_cancel(self._kill)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._forget()
-        self.group.end()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        if self._group is not None:
+            self._group.end()
+            if self._group.process.stdout is not None:
+                self._group.process.stdout.close()
+
+    def _kill(self) -> None:
+        """End the command, also one that is just being started: nobody else might come to do it."""
+        if self._starting.acquire(timeout=START):
+            try:
+                if self._group is not None:
+                    self._group.kill()
+            finally:
+                self._starting.release()
+
+    def start(self) -> bool:
+        """Start the command, unless the run was cancelled before; return whether it was started."""
+        mark = secrets.token_hex(16)
+        with self._starting:
+            if self.ctx.cancelled:
+                return False
+            process = subprocess.Popen(
+                [self._options.shell, "-c", self._command],
+                cwd=self._folder,
+                env={**self._options.env, MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                bufsize=0,
+            )
+            self._group = Group(process, mark)
+        return True
 
     def stop(self, *, gently: bool) -> int:
         """End what is still running and return the exit code, counted as a shell does."""
-        self.group.end(gently=gently)
-        code = self.process.returncode
+        if self._group is None:
+            return 0
+        self._group.end(gently=gently)
+        code = self._group.process.returncode
         return code if code >= 0 else 128 - code
 
     def watch(self, deadline: float) -> str:
         """Read the output until the command has ended; return how it did."""
-        assert self.process.stdout is not None  # it was asked for
-        pipe = self.process.stdout.fileno()
+        group = self._group
+        assert group is not None  # it was started
+        assert group.process.stdout is not None  # it was asked for
+        pipe = group.process.stdout.fileno()
         os.set_blocking(pipe, False)
         ended: float | None = None
         while True:
             if self.ctx.cancelled:
                 return "cancelled"
             now = time.monotonic()
-            if ended is None and self.group.exited():
+            if ended is None and group.exited():
                 ended = now
             if ended is None and now >= deadline:
                 return "timed out"
