@@ -131,12 +131,20 @@ def test_what_is_not_protected_is_unchanged(pieces: list[str]) -> None:
     assert re.fullmatch(pattern, whole, re.DOTALL)
 
 
-@given(split_texts(), st.sampled_from(["redact", "mask", "hash"]))
-def test_placeholders_are_not_redacted_again(pieces: list[str], strategy: str) -> None:
-    """A7.6: redacting what is redacted changes nothing; in one stream a placeholder is never looked at."""
+@given(
+    st.lists(words | st.text("abc019@.:-/", max_size=12), max_size=6),
+    st.sampled_from([" | ", ", ", "\n", " (", "。"]),
+    st.sampled_from(["redact", "mask", "hash"]),
+)
+def test_placeholders_are_not_redacted_again(parts: list[str], between: str, strategy: str) -> None:
+    """
+    A7.6: redacting what is redacted changes nothing; in one stream a placeholder is never looked at.
+
+    Words apart, that is: where two values were run together, the second one may begin in the middle of a
+    word, where none is looked for, until a placeholder ends that word.
+    """
     kinds = ("email", "card", "mac", "url", "iban")
-    # A stop in front: glued together, what stays and what is put in its place could make a new value.
-    once = redact_text(" | ".join(pieces), *kinds, strategy=strategy)
+    once = redact_text(between.join(parts), *kinds, strategy=strategy)
     assert redact_text(once, *kinds, strategy=strategy) == once
 
 
