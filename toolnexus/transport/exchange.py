@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 import time
@@ -15,6 +16,7 @@ from sseclient import Event as ServerEvent
 from sseclient import SSEClient
 
 from toolnexus.errors import IdleTimeoutError, LimitError, ToolnexusError
+from toolnexus.transport.chunked import ChunkedResponse
 from toolnexus.transport.connection import Lease, duplicate
 from toolnexus.transport.failures import BODY_ERRORS, Timeouts, in_body
 from toolnexus.transport.secret import Scrubber
@@ -94,7 +96,7 @@ class Exchange:
         self._limits = limits
         self._began = False
         self._waited = False
-        self._encoded = "content-encoding" in response.headers
+        self._read1 = _reader(response)
         self._ended = False
         self._end_by: float | None = None
         self._stand_in: Any = None
@@ -181,7 +183,7 @@ class Exchange:
         failure: ToolnexusError | None = None
         try:
             began = time.monotonic()
-            data: bytes = self._raw.read1(_READ, decode_content=self._encoded)
+            data = self._read1(_READ)
             self._waited = time.monotonic() - began > _WAIT
         except BODY_ERRORS as error:
             failure = self._failed(error)
@@ -240,6 +242,15 @@ class Exchange:
         with contextlib.suppress(ToolnexusError):
             while left > 0 and not self._ended:
                 left -= len(self._read())
+
+
+def _reader(response: requests.Response) -> Callable[[int], bytes]:
+    """Return what reads the body: our own answer itself where urllib3 adds nothing but its time."""
+    encoded = "content-encoding" in response.headers
+    answer = getattr(response.raw, "_original_response", None)
+    if isinstance(answer, ChunkedResponse) and answer.chunked and not encoded:
+        return answer.read1
+    return functools.partial(response.raw.read1, decode_content=encoded)
 
 
 def _socket_of(raw: Any) -> Any:
