@@ -12,7 +12,7 @@ BENCH =
 
 BIN = $(VENV)/bin
 
-.PHONY: all setup demo test test-slow test-llm test-random test-lowest coverage lint format types docs bench clean
+.PHONY: all setup demo test test-slow test-llm test-random test-lowest coverage lint format types docs bench bench-quick clean
 
 all: lint types test docs
 
@@ -65,8 +65,13 @@ docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	$(BIN)/python -m pytest -q tests/test_docs.py $(PYTEST)
 
+# Some of it: make bench BENCH="agent many"
 bench: setup
 	$(BIN)/python benchmarks/run.py $(BENCH)
+
+# A few repetitions only: that the benchmarks work, not how fast anything is.
+bench-quick: setup
+	$(BIN)/python benchmarks/run.py --quick
 
 clean:
 	rm -rf .venv .venv-* build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
