@@ -55,12 +55,13 @@ class ChunkedResponse(http.client.HTTPResponse):
     def _join(self, data: bytes) -> bytes:
         """Return what is in the chunks of received bytes."""
         parts: list[bytes] = []
-        position = 0
-        while position < len(data):
+        position, end = 0, len(data)
+        while position < end:
             if self._left:
-                parts.append(data[position : position + self._left])
-                position += len(parts[-1])
-                self._left -= len(parts[-1])
+                stop = min(position + self._left, end)
+                parts.append(data[position:stop])
+                self._left -= stop - position
+                position = stop
                 continue
             size = _SIZE.match(data, position)
             if size is None:

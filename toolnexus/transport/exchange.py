@@ -130,7 +130,7 @@ class Exchange:
         """
         source = self.source = EventSource(
             self._read,
-            before_read=lambda: before_wait(self._more),
+            before_read=functools.partial(before_wait, self._more),
             max_event_bytes=self._limits.event_bytes if streaming else self._limits.response_bytes,
             max_response_bytes=self._limits.response_bytes,
             streaming=streaming,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from toolnexus.errors import LimitError, ToolnexusError
 
@@ -108,7 +108,7 @@ class EventSource:
                 f"the answer is longer than max_response_bytes={self._max_response_bytes}"
             )
             return b""
-        return self._lines(data)
+        return self._lines(data) if self._after_cr or b"\r" in data else data
 
     def _lines(self, data: bytes) -> bytes:
         """Make every line end a newline, also one that is split over two reads."""
@@ -149,14 +149,13 @@ class EventSource:
     def _too_large(self) -> LimitError:
         return LimitError(f"an event is longer than max_event_bytes={self._max_event_bytes}")
 
-    def _block(self, block: bytes) -> Iterator[bytes]:
-        """Yield one block, checked and mended."""
+    def _block(self, block: bytes) -> Iterable[bytes]:
+        """Return one block, checked and mended, in pieces that the parser can take."""
         if not block.isascii():
             block = _valid(block)
         if len(block) > self._max_event_bytes or len(block) > 2**20:
-            yield from self._big(block)
-            return
-        yield _mark_odd_lines(block)
+            return self._big(block)
+        return (_mark_odd_lines(block),)
 
     def _big(self, block: bytes) -> Iterator[bytes]:
         """Yield the events of a large block one by one, each within the limits."""
