@@ -183,7 +183,7 @@ class Stream:
         if self._asked is not None and self._gate is not None:
             asked, self._asked = self._asked, None
             self._gate.moved_on(asked)
-        if not self._closed:
+        if self._pump.thread is None:
             self.start()
         try:
             batch = None if self._closed else self._pump.take(self._patience)
