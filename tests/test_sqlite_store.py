@@ -30,6 +30,7 @@ from tests.support.store_contract import ANSWER, USER, together  # noqa: E402 - 
 from tests.support.store_crash import append_from_processes, kill_at_random  # noqa: E402
 from toolnexus.errors import ConfigurationError, StoreError  # noqa: E402
 from toolnexus.stores import SqliteStore  # noqa: E402
+from toolnexus.stores._fork import ForkLock, Gate  # noqa: E402
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX file permissions")
@@ -322,6 +323,36 @@ def test_forks_beside_busy_threads(path: Path) -> None:
         assert store.load("busy 1")[1] == saved[1]
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@needs_fork
+def test_a_fork_waits_for_the_operations_before_it_takes_their_locks() -> None:
+    """Whoever is inside of a store may need one of our locks to get out, so those are taken last."""
+
+    class Quiet(Gate):
+        def quiet(self) -> None:
+            """There is nothing to close."""
+
+    gate, locks = Quiet(), [ForkLock() for _ in range(16)]
+    inside = threading.Event()
+
+    def operation() -> None:
+        with gate.operation():
+            inside.set()
+            time.sleep(0.2)
+            for lock in locks:
+                with lock:
+                    pass
+
+    def child() -> None:
+        with gate.operation():
+            pass
+
+    worker = threading.Thread(target=operation)
+    worker.start()
+    assert inside.wait(10)
+    assert in_child(child) == 0
+    worker.join(10)
 
 
 @needs_fork

@@ -28,6 +28,9 @@ PATIENCE = 10.0
 class Watched(Protocol):
     """What can be brought to rest."""
 
+    #: Those with a low rank first: whoever is inside of them may need the others to get out.
+    rank: int
+
     def before_fork(self) -> None: ...
     def after_fork(self, *, child: bool) -> None: ...
 
@@ -46,7 +49,7 @@ class _Watch:
 
     def before(self) -> None:
         self.lock.acquire()
-        self.at_rest = list(self.members)
+        self.at_rest = sorted(self.members, key=lambda member: member.rank)
         for member in self.at_rest:
             member.before_fork()
 
@@ -73,7 +76,13 @@ def watch(member: Watched) -> None:
 
 
 class ForkLock:
-    """A lock for a few quick steps; free in the child, whoever held it when the process forked."""
+    """
+    A lock for a few quick steps; free in the child, whoever held it when the process forked.
+
+    No other one may be taken within these steps.
+    """
+
+    rank = 1
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -103,6 +112,8 @@ class Gate(abc.ABC):
 
     Before a fork it lets nobody in, waits until everybody is out, and closes the connections.
     """
+
+    rank = 0
 
     def __init__(self) -> None:
         # Guards the three below. It is never held while a database works.
