@@ -475,7 +475,7 @@ def test_content_is_recorded_where_the_environment_asks_for_it(
         server.say("hi")
         client.run("PROMPT")
         assert "PROMPT" in telemetry.one("chat m").to_json()
-        assert not telemetry.watch(client, capture_content=False)._watches[0].capture_content  # type: ignore[attr-defined]
+        assert not telemetry.watch(client, capture_content=False)._runner.watches[0].capture_content  # type: ignore[attr-defined]
 
 
 def test_content_has_the_shape_of_the_conventions(telemetry: Telemetry, server: ModelServer, go: Go) -> None:
@@ -593,7 +593,7 @@ def test_tracing_is_a_watch(telemetry: Telemetry, server: ModelServer) -> None:
         client.run("go")
     assert telemetry.one("invoke_agent")
     copy = pickle.loads(pickle.dumps(make(server, watch=Tracing(capture_content=True))))
-    assert copy._watches[0].capture_content
+    assert copy._runner.watches[0].capture_content
 
 
 def test_without_an_sdk_nothing_happens(server: ModelServer, go: Go) -> None:

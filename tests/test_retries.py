@@ -56,9 +56,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
 def quick(server: ModelServer, **options: Any) -> Client:
     """Return a client whose backoff is short, so that a test need not wait for it."""
     client = Client(server.base_url, style=server.style, model="m", api_key="k", **options)
-    retry = attrs.evolve(client._options.retry, base=0.01)
-    client._options = attrs.evolve(client._options, retry=retry)
-    client._open()
+    retry = attrs.evolve(client._runner.options.retry, base=0.01)
+    client._runner.options = attrs.evolve(client._runner.options, retry=retry)
+    client._runner.open()
     return client
 
 

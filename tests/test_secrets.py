@@ -163,7 +163,13 @@ def test_sec_01_no_key_in_a_client_nor_in_what_goes_well() -> None:
         events = list(client.stream("hi"))
         result = client.run("hi")
         stream = client.stream("hi")
-        shown = [repr(client), repr(vars(client)), repr(client._options), str(client), repr(stream)]
+        shown = [
+            repr(client),
+            repr(vars(client._runner)),
+            repr(client._runner.options),
+            str(client),
+            repr(stream),
+        ]
         shown += [repr(events), repr(result), json.dumps(result.to_dict()), repr(vars(stream))]
         stream.close()
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"

@@ -303,7 +303,7 @@ def key_of(monkeypatch: pytest.MonkeyPatch, url: str | None, style: str, **varia
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     client = Client(url, style=style, model="m")
-    return client._options.key()  # what is sent needs the provider's own host
+    return client._runner.options.key()  # what is sent needs the provider's own host
 
 
 def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,7 +356,7 @@ def test_a_client_with_watches_can_be_pickled(server: ModelServer) -> None:
     with make(server, watch=Silent(), on_metric=[print]) as client:
         client.run("go")
         with pickle.loads(pickle.dumps(client)) as copy:
-            assert [type(w).__name__ for w in copy._watches] == ["Silent", "Feed"]
+            assert [type(w).__name__ for w in copy._runner.watches] == ["Silent", "Feed"]
             assert 'status="ok"' in client.metrics()
             assert 'status="ok"' not in copy.metrics()
 
@@ -449,7 +449,7 @@ def test_watching_costs_next_to_nothing() -> None:
     with ModelServer() as server:
         server.on_request(lambda request: reply("hi"))
         silent, watched = make(server), make(server, watch=Watch(), on_metric=lambda event: None)
-        silent._observers = Observers()
+        silent._runner.observers = Observers()
 
         def seconds(client: Client) -> float:
             begun = time.process_time()

@@ -1,8 +1,8 @@
 """
 toolnexus: run and stream LLM agents from plain synchronous Python.
 
-What every program needs is imported here; the rest of the public names are imported when they are
-first asked for.
+The client and the errors are imported here; the rest of the public names are imported when they are
+first asked for, and what a client runs with comes with the first client.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from toolnexus._version import __version__
-from toolnexus.cancel import CancelScope
 from toolnexus.client import Client, create_client
 from toolnexus.errors import (
     APIConnectionError,
@@ -55,69 +54,101 @@ from toolnexus.errors import (
     TruncatedStreamError,
     UnprocessableEntityError,
 )
-from toolnexus.events import (
-    AttemptFailed,
-    Checkpoint,
-    Custom,
-    Debug,
-    Done,
-    Error,
-    Event,
-    Heartbeat,
-    Lifecycle,
-    Message,
-    Pending,
-    Task,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolCallDelta,
-    ToolFinished,
-    ToolOutput,
-    Update,
-    UsageReport,
-    Value,
-)
-from toolnexus.results import AttemptRecord, RunResult, ToolCallRecord, Usage
-from toolnexus.stream import Stream
-from toolnexus.tools.base import Context, Tool, ToolResult
-from toolnexus.transport.retry import ErrorInfo
 
 if TYPE_CHECKING:
+    from toolnexus.cancel import CancelScope
     from toolnexus.chunks import Chunk
     from toolnexus.compaction import compactor
     from toolnexus.compose.flow import Flow
     from toolnexus.content import File, Image
     from toolnexus.conversation import Conversation
+    from toolnexus.events import (
+        AttemptFailed,
+        Checkpoint,
+        Custom,
+        Debug,
+        Done,
+        Error,
+        Event,
+        Heartbeat,
+        Lifecycle,
+        Message,
+        Pending,
+        Task,
+        Text,
+        Thinking,
+        ToolCall,
+        ToolCallDelta,
+        ToolFinished,
+        ToolOutput,
+        Update,
+        UsageReport,
+        Value,
+    )
     from toolnexus.hooks import guardrails
     from toolnexus.in_process import create_in_process_client
+    from toolnexus.results import AttemptRecord, RunResult, ToolCallRecord, Usage
     from toolnexus.single import ChunkStream, TranslateResult
     from toolnexus.stores import MemoryStore, SqliteStore
+    from toolnexus.stream import Stream
     from toolnexus.suspension import Answer, Request, pending, pending_of, relay_tool
     from toolnexus.toolkit import Toolkit, create_toolkit
+    from toolnexus.tools.base import Context, Tool, ToolResult
     from toolnexus.tools.builtins import builtin_tools
     from toolnexus.tools.functions import collect, tool
     from toolnexus.tools.http import http_tool
     from toolnexus.tools.mcp import McpSource, list_mcp_tools
     from toolnexus.tools.openapi import openapi_tools
     from toolnexus.tools.skills import SkillDef, load_skills
+    from toolnexus.transport.retry import ErrorInfo
     from toolnexus.watch import Watch, WatchedAttempt, WatchedRun, WatchedTool
 
 _LATER = {
     "Answer": "toolnexus.suspension",
+    "AttemptFailed": "toolnexus.events",
+    "AttemptRecord": "toolnexus.results",
+    "CancelScope": "toolnexus.cancel",
+    "Checkpoint": "toolnexus.events",
     "Chunk": "toolnexus.chunks",
     "ChunkStream": "toolnexus.single",
+    "Context": "toolnexus.tools.base",
     "Conversation": "toolnexus.conversation",
+    "Custom": "toolnexus.events",
+    "Debug": "toolnexus.events",
+    "Done": "toolnexus.events",
+    "Error": "toolnexus.events",
+    "ErrorInfo": "toolnexus.transport.retry",
+    "Event": "toolnexus.events",
     "File": "toolnexus.content",
     "Flow": "toolnexus.compose.flow",
+    "Heartbeat": "toolnexus.events",
     "Image": "toolnexus.content",
+    "Lifecycle": "toolnexus.events",
     "McpSource": "toolnexus.tools.mcp",
     "MemoryStore": "toolnexus.stores",
+    "Message": "toolnexus.events",
+    "Pending": "toolnexus.events",
     "Request": "toolnexus.suspension",
+    "RunResult": "toolnexus.results",
     "SkillDef": "toolnexus.tools.skills",
     "SqliteStore": "toolnexus.stores",
+    "Stream": "toolnexus.stream",
+    "Task": "toolnexus.events",
+    "Text": "toolnexus.events",
+    "Thinking": "toolnexus.events",
+    "Tool": "toolnexus.tools.base",
+    "ToolCall": "toolnexus.events",
+    "ToolCallDelta": "toolnexus.events",
+    "ToolCallRecord": "toolnexus.results",
+    "ToolFinished": "toolnexus.events",
+    "ToolOutput": "toolnexus.events",
+    "ToolResult": "toolnexus.tools.base",
     "Toolkit": "toolnexus.toolkit",
     "TranslateResult": "toolnexus.single",
+    "Update": "toolnexus.events",
+    "Usage": "toolnexus.results",
+    "UsageReport": "toolnexus.events",
+    "Value": "toolnexus.events",
     "Watch": "toolnexus.watch",
     "WatchedAttempt": "toolnexus.watch",
     "WatchedRun": "toolnexus.watch",

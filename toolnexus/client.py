@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import attrs
-import requests
-
-from toolnexus.balance import balanced
-from toolnexus.cancel import CancelScope
-from toolnexus.collected import collecting
-from toolnexus.endpoint import Endpoint
 from toolnexus.errors import ConfigurationError, ToolnexusError
-from toolnexus.events import wanted
 from toolnexus.model_calls import ModelCalls
-from toolnexus.options import Options, check_session, make_options, overridden
-from toolnexus.preparing import ask_for, joined, make_durable, memory_store, to_answers
-from toolnexus.prompt import check_history, to_message
-from toolnexus.pump import Pump
-from toolnexus.report import Reporter
-from toolnexus.results import Message, RunResult
-from toolnexus.run import Run, new_run_id
-from toolnexus.storage import Storage, check_store
-from toolnexus.stores.locks import ConversationLocks
-from toolnexus.stream import Stream
-from toolnexus.toolset import ToolSet
-from toolnexus.transport.http import Transport
-from toolnexus.transport.retry import OnError
-from toolnexus.watching import Observers, RunWatch, check_watches
 
 if TYPE_CHECKING:
+    import requests
     from typing_extensions import Self
 
+    from toolnexus.cancel import CancelScope
     from toolnexus.conversation import Conversation
+    from toolnexus.results import Message, RunResult
+    from toolnexus.runner import Runner
+    from toolnexus.stream import Stream
     from toolnexus.suspension import Answer, Request
+    from toolnexus.transport.retry import OnError
     from toolnexus.watch import Watch
 
 __all__ = ["Client", "create_client"]
-
-_log = logging.getLogger("toolnexus")
 
 
 class Client(ModelCalls):
@@ -108,9 +87,6 @@ class Client(ModelCalls):
     Client(base_url='http://localhost:1234/v1', style='openai', model='m')
     """
 
-    #: A function that is the model, for a client without a wire.
-    _generate: Callable[[dict[str, Any]], Any] | None = None
-
     def __init__(
         self,
         base_url: str | None = None,
@@ -149,7 +125,9 @@ class Client(ModelCalls):
         | None = None,
         watch: Watch | Iterable[Watch] | None = None,
     ) -> None:
-        self._options: Options = make_options(
+        from toolnexus.runner import make_runner  # here, because importing shall be cheap
+
+        self._runner = make_runner(
             base_url=base_url,
             style=style,
             model=model,
@@ -177,40 +155,17 @@ class Client(ModelCalls):
             fallback_on=fallback_on,
             abandon_timeout=abandon_timeout,
             log_content=log_content,
+            session=session,
+            store=store,
+            fallbacks=_as_runners(fallbacks),
+            on_metric=on_metric,
+            watch=watch,
         )
-        self._user_session = check_session(session)
-        self._fallbacks = _as_clients(fallbacks)
-        self._store = memory_store() if store is None else check_store(store)
-        from toolnexus.metrics import feeds  # here and below, because importing shall be cheap
-
-        self._watches = [*check_watches(watch), *feeds(on_metric)]
-        self._open()
-
-    def _open(self) -> None:
-        options = self._options
-        self._transport = Transport(self._user_session, options.timeouts, options.limits)
-        self._locks = ConversationLocks()
-        self._endpoint = Endpoint(options, self._transport, self._generate)
-        from toolnexus.metrics import Registry
-
-        self._registry = Registry()
-        self._observe()
-
-    def _observe(self) -> None:
-        self._observers = Observers([self._registry, *self._watches])
 
     def __repr__(self) -> str:
-        options = self._options
+        options = self._runner.options
         url = options.base_url.partition("?")[0]
         return f"Client(base_url={url!r}, style={options.style!r}, model={options.model!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("_options", "_user_session", "_store", "_fallbacks", "_generate", "_watches")
-        return {name: getattr(self, name) for name in names}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
 
     def __enter__(self) -> Self:
         return self
@@ -222,12 +177,12 @@ class Client(ModelCalls):
 
     def close(self) -> None:
         """Close the idle connections. Running streams go on, and the client can be used again."""
-        self._transport.close()
+        self._runner.transport.close()
 
     @property
     def conversation_store(self) -> Any:
         """The store of the conversations with an ``id``."""
-        return self._store
+        return self._runner.store
 
     def metrics(self) -> str:
         """
@@ -235,7 +190,7 @@ class Client(ModelCalls):
 
         For a registry of `prometheus_client`, see `toolnexus.prometheus.Collector`.
         """
-        return self._registry.text()
+        return self._runner.registry.text()
 
     # -- running -----------------------------------------------------------------------------
 
@@ -279,25 +234,11 @@ class Client(ModelCalls):
         Raises:
             ToolnexusError: The run failed; ``partial`` holds what it had reached.
         """
-        run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
+        run, storage = self._runner.prepare(
+            prompt, tools, id, history, deps, scope, overrides, durable=durable, output=output
+        )
         run.streaming = False
-        make_durable(run, storage, durable)
-        ask_for(run, output)
-        return self._run(run, storage, collect_events, channels)
-
-    def _run(
-        self, run: Run, storage: Storage | None, collect_events: bool, channels: Iterable[str] | None
-    ) -> RunResult:
-        """Drive a run in this thread."""
-        collected = collecting(run, collect_events, channels)
-        try:
-            result = self._drive(run, storage, threading.get_ident())
-        except BaseException as error:
-            run.scope.cancel()  # tells tools that are still running
-            if collected is not None:
-                collected.failed(error)
-            raise
-        return result if collected is None else collected.finished(result)
+        return self._runner.run(run, storage, collect_events, channels)
 
     def stream(
         self,
@@ -347,45 +288,12 @@ class Client(ModelCalls):
             ToolnexusError: Something that can be known before anything is sent: a wrong argument, a
                 store that cannot be read.
         """
-        run, storage = self._prepare(prompt, tools, id, history, deps, scope, overrides)
+        run, storage = self._runner.prepare(
+            prompt, tools, id, history, deps, scope, overrides, durable=durable, output=output
+        )
         run.streaming = model_stream
         run.retry_after_output = retry_after_output
-        make_durable(run, storage, durable)
-        ask_for(run, output)
-        return self._stream(run, storage, channels, keep_events, answers)
-
-    def _stream(
-        self,
-        run: Run,
-        storage: Storage | None,
-        channels: Iterable[str] | None,
-        keep_events: bool,
-        answers: str,
-    ) -> Stream:
-        """Make the stream of a run."""
-        if answers not in ("now", "wait"):
-            raise ConfigurationError(f'answers must be "now" or "wait", not {answers!r}')
-        wants = wanted(channels)
-        from toolnexus.gate import Gate  # here and below, because importing shall be cheap
-
-        gate = run.gate = Gate(answers == "wait")
-        creator = threading.get_ident()
-
-        def work(pump: Pump) -> RunResult:
-            pump.reached = run.partial
-            run.retry_after_output = run.retry_after_output or pump.takes_text_back
-            run.reporter = Reporter(run.run_id, wants, pump)
-            owner = pump.consumer.ident if pump.consumer is not None else None
-            return self._drive(run, storage, owner or creator, pump)
-
-        pump = Pump(
-            run.run_id,
-            run.scope,
-            work,
-            queue_size=run.options.queue_size,
-            abandon_timeout=run.options.abandon_timeout,
-        )
-        return Stream(pump, keep_events=keep_events, gate=gate)
+        return self._runner.stream(run, storage, channels, keep_events, answers)
 
     def resume(
         self,
@@ -425,11 +333,12 @@ class Client(ModelCalls):
             InvalidAnswerError: An answer does not fit; nothing was changed.
             ToolnexusError: The run failed.
         """
-        run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
+        from toolnexus.resume import to_answers  # here and below, because importing shall be cheap
+
+        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides, durable=durable)
         run.streaming = False
         run.answers = to_answers(answers)
-        make_durable(run, storage, durable)
-        return self._run(run, storage, collect_events, channels)
+        return self._runner.run(run, storage, collect_events, channels)
 
     def resume_stream(
         self,
@@ -449,9 +358,11 @@ class Client(ModelCalls):
 
         The arguments are those of `resume` and `stream`.
         """
-        run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
+        from toolnexus.resume import to_answers
+
+        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides)
         run.answers = to_answers(answers)
-        return self._stream(run, storage, channels, keep_events, "now")
+        return self._runner.stream(run, storage, channels, keep_events, "now")
 
     def ask(
         self,
@@ -497,99 +408,11 @@ class Client(ModelCalls):
 
         return Conversation(self, tools, id=id)
 
-    # -- inside ------------------------------------------------------------------------------
 
-    def _prepare(
-        self,
-        prompt: Any,
-        tools: Any,
-        id: str | None,  # noqa: A002
-        history: Iterable[Message] | None,
-        deps: Any,
-        scope: CancelScope | None,
-        overrides: dict[str, Any],
-    ) -> tuple[Run, Storage | None]:
-        """Check everything that can be known before anything is sent."""
-        options = overridden(self._options, overrides)
-        if self._generate is None:
-            options.key()
-        if id is not None and history is not None:
-            raise ConfigurationError("give an id or a history, not both")
-        storage = None
-        messages = check_history(history) if history is not None else []
-        if id is not None:
-            storage = Storage(self._store, id)
-            storage.load()  # a store that cannot be read is known now
-        if prompt is not None:
-            messages = [*balanced(messages), to_message(prompt)]
-        elif not messages and id is None:
-            raise ConfigurationError("there is no prompt and no history")
-        run_id = new_run_id()
-        scope = CancelScope() if scope is None else scope
-        if not isinstance(scope, CancelScope):
-            raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
-        if options.timeout is not None and scope.timeout is None:
-            scope.timeout = options.timeout
-        run = Run(
-            options=options,
-            endpoints=[
-                attrs.evolve(self._endpoint, options=options),
-                *(c._endpoint for c in self._fallbacks),
-            ],
-            tools=ToolSet(tools),
-            messages=messages,
-            scope=scope,
-            reporter=Reporter(run_id),
-            watch=RunWatch(self._observers),
-            deps=deps,
-            id=id,
-            run_id=run_id,
-        )
-        return run, storage
-
-    def _drive(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None = None) -> RunResult:
-        """Drive a run to its end, and save it."""
-        from toolnexus.loop import report_usage  # here, because importing shall be cheap
-
-        run.started = time.monotonic()  # it was made earlier: a stream begins at its first next()
-        with run.watch.running(run) as outcome:
-            result = self._driven(run, storage, owner, pump)
-            report_usage(run, result)
-            outcome.append(result)
-        return result
-
-    def _driven(self, run: Run, storage: Storage | None, owner: int, pump: Pump | None) -> RunResult:
-        from toolnexus.loop import drive
-
-        try:
-            with run.scope.running():
-                if storage is None:
-                    result = drive(run)
-                else:
-                    with self._locks.hold(storage.id, run.scope, owner):
-                        stored = storage.load()
-                        if run.journal is not None:
-                            run.journal.open(run.messages, run.answers, storage.version)
-                        run.messages = joined(stored, run)
-                        result = drive(run)
-                        if pump is not None:
-                            pump.committing = True
-                        run.reporter.flush()  # saving may take a while
-                        storage.save(result, clear_journal=run.journal is not None)
-        except ToolnexusError as error:
-            if run.scope.cancelled:
-                _log.debug("%s: ended early: %s", run.run_id, error.message)
-            raise
-        except Exception as error:
-            wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
-            raise wrapped from error
-        return result
-
-
-def _as_clients(items: Any) -> list[Client]:
+def _as_runners(items: Any) -> list[Runner]:
     if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
         raise ConfigurationError(f"fallbacks must be a list of clients, not {items!r}")
-    return [_as_client(item) for item in items]
+    return [_as_client(item)._runner for item in items]
 
 
 def _as_client(item: Any) -> Client:

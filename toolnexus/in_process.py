@@ -56,8 +56,8 @@ def create_in_process_client(
         raise ConfigurationError("generate must be a function that is not async")
     options.setdefault("retries", 0)
     client = Client("http://in-process.invalid/v1", model=model, api_key="in-process", **options)
-    client._generate = generate
-    client._open()
+    client._runner.generate = generate
+    client._runner.open()
     return client
 
 

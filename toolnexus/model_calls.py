@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolnexus.cancel import CancelScope
-
 if TYPE_CHECKING:
-    from toolnexus.run import Run
+    from toolnexus.cancel import CancelScope
+    from toolnexus.runner import Runner
     from toolnexus.single import ChunkStream, TranslateResult
-    from toolnexus.storage import Storage
 
 __all__ = ["ModelCalls"]
 
@@ -18,17 +16,7 @@ __all__ = ["ModelCalls"]
 class ModelCalls:
     """Model calls without a loop around them; a part of `Client`."""
 
-    def _prepare(
-        self,
-        prompt: Any,
-        tools: Any,
-        id: str | None,  # noqa: A002 - the word of the reference
-        history: Any,
-        deps: Any,
-        scope: CancelScope | None,
-        overrides: dict[str, Any],
-    ) -> tuple[Run, Storage | None]:
-        raise NotImplementedError
+    _runner: Runner
 
     def chunks(
         self,
@@ -55,7 +43,7 @@ class ModelCalls:
         """
         from toolnexus.single import chunked, single
 
-        return chunked(single(self, messages, tools, scope, overrides))
+        return chunked(single(self._runner, messages, tools, scope, overrides))
 
     def translate(
         self,
@@ -91,7 +79,7 @@ class ModelCalls:
         from toolnexus.single import Translation, ask_once, translated, translation
 
         options = Translation(tools, toolkit, tool_choice, system, max_tokens)
-        run = translation(self, messages, options, scope, overrides)
+        run = translation(self._runner, messages, options, scope, overrides)
         run.streaming = False
         with run.scope.running():
             return translated(ask_once(run))
@@ -117,5 +105,5 @@ class ModelCalls:
         from toolnexus.single import Translation, chunked, openai_chunks, translation
 
         options = Translation(tools, toolkit, tool_choice, system, max_tokens)
-        run = translation(self, messages, options, scope, overrides)
+        run = translation(self._runner, messages, options, scope, overrides)
         return openai_chunks(chunked(run), run.options.model)

@@ -262,12 +262,13 @@ def instrument(
         tracer_provider=tracer_provider, meter_provider=meter_provider, capture_content=capture_content
     )
     uninstrument(client)
-    client._watches = [*client._watches, tracing]
-    client._observe()
+    client._runner.watches = [*client._runner.watches, tracing]
+    client._runner.observe()
     return client
 
 
 def uninstrument(client: Client) -> None:
     """Make no more spans and metrics of what a client does; runs that have begun are traced to their end."""
-    client._watches = [watch for watch in client._watches if not isinstance(watch, Tracing)]
-    client._observe()
+    runner = client._runner
+    runner.watches = [watch for watch in runner.watches if not isinstance(watch, Tracing)]
+    runner.observe()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolnexus.balance import balanced
 from toolnexus.errors import ConfigurationError
@@ -10,10 +10,7 @@ from toolnexus.results import Message
 from toolnexus.run import Run
 from toolnexus.storage import Storage
 
-if TYPE_CHECKING:
-    from toolnexus.suspension import Answer
-
-__all__ = ["ask_for", "joined", "make_durable", "memory_store", "to_answers"]
+__all__ = ["ask_for", "joined", "make_durable", "memory_store"]
 
 
 def ask_for(run: Run, output: Any) -> None:
@@ -31,12 +28,6 @@ def make_durable(run: Run, storage: Storage | None, durable: bool) -> None:
     from toolnexus.durable import Journal
 
     run.journal = Journal(storage.store, storage.id)
-
-
-def to_answers(answers: Any) -> list[Answer]:
-    from toolnexus.resume import to_answers
-
-    return to_answers(answers)
 
 
 def joined(stored: list[Message], run: Run) -> list[Message]:

@@ -48,7 +48,7 @@ class Collector:
         """Yield the metrics."""
         counts = Counts()
         for client in self._clients:
-            counts.add(client._registry.counts())
+            counts.add(client._runner.registry.counts())
         for family in FAMILIES:
             made = self._family(family)
             if family.is_histogram:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from toolnexus.cancel import CancelScope
-    from toolnexus.model_calls import ModelCalls
+    from toolnexus.runner import Runner
 
 __all__ = ["ChunkStream", "TranslateResult", "TranslatedToolCall", "collect", "finalize_tool_calls"]
 
@@ -241,19 +241,19 @@ class Translation:
 
 
 def single(
-    client: ModelCalls, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
+    runner: Runner, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
 ) -> Run:
     """Prepare a run of one model call."""
     listed = isinstance(messages, (list, tuple)) and all(
         isinstance(m, dict) and "role" in m for m in messages
     )
     prompt, history = (None, messages) if messages and listed else (messages, None)
-    run, _ = client._prepare(prompt, tools, None, history, None, scope, overrides)
+    run, _ = runner.prepare(prompt, tools, None, history, None, scope, overrides)
     return run
 
 
 def translation(
-    client: ModelCalls,
+    runner: Runner,
     messages: Any,
     options: Translation,
     scope: CancelScope | None,
@@ -264,7 +264,7 @@ def translation(
     if options.system is not None or own:
         overrides = {**overrides, "system_prompt": options.system}
     tools = [*ToolSet(options.toolkit).all, *declared(options.tools)]
-    run = single(client, messages, tools, scope, overrides)
+    run = single(runner, messages, tools, scope, overrides)
     if options.tool_choice is not None and run.declarations:
         run.extra.update(run.endpoint.dialect.choice(options.tool_choice))
     if options.max_tokens is not None:

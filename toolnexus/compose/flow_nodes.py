@@ -281,7 +281,7 @@ class Agent:
         engine, task = call.engine, call.task
         prompt, history = self._asked(call)
         with call.scope.child() as scope:
-            run, _ = self.client._prepare(
+            run, _ = self.client._runner.prepare(
                 prompt, self.tools, None, history, engine.deps, scope, dict(self.options)
             )
             ask_for(run, self.output)
@@ -307,7 +307,7 @@ class Agent:
 
     def _driven(self, call: Call, run: Any) -> RunResult:
         try:
-            result = self.client._drive(run, None, threading.get_ident())
+            result = self.client._runner.drive(run, None, threading.get_ident())
         except ToolnexusError as error:
             if error.partial is not None:
                 call.engine.add_usage(error.partial.usage)
