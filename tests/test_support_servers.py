@@ -21,7 +21,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 def no_thread_is_left() -> Iterator[None]:
     """Every server ends its threads."""
     yield
-    assert not [t for t in threading.enumerate() if t.name.startswith(("raw-server", "proxy"))]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("RawServer", "Proxy"))]
 
 
 def connect(server: RawServer) -> socket.socket:

@@ -6,14 +6,10 @@ import contextlib
 import select
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from tests.support.listening import Listening
 
 __all__ = ["CLOSE", "HOLD", "RESET", "RawServer", "full_backlog", "silent_tls"]
 
@@ -25,7 +21,7 @@ RESET = "reset"
 HOLD = "hold"
 
 
-class RawServer:
+class RawServer(Listening):
     """
     Plays steps to every connection: bytes to send, a number of seconds to stay silent, or how it ends.
 
@@ -34,7 +30,6 @@ class RawServer:
         read_request: Whether to wait for a request (its blank line and its Content-Length) before the steps.
 
     Attributes:
-        url: The address without a path.
         received: What each connection sent, in the order in which it was all there.
         peer_closed_at: When each client that left was noticed, by ``time.monotonic()``.
     """
@@ -42,39 +37,9 @@ class RawServer:
     def __init__(self, steps: Sequence[bytes | float | str], *, read_request: bool = True) -> None:
         self._steps = list(steps)
         self._read_request = read_request
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._changed = threading.Condition()
-        self.connections = 0
         self.received: list[bytes] = []
         self.peer_closed_at: list[float] = []
-        self._open: set[socket.socket] = set()
-        self._closing = False
-        self._threads = [threading.Thread(target=self._accept, name="raw-server", daemon=True)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End every connection and every thread."""
-        self._closing = True
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            pass  # wakes the accepting thread, which sees that it is over
-        self._threads[0].join(2)
-        self._listener.close()
-        with self._changed:
-            for sock in self._open:
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join(2)
+        super().__init__()
 
     def wait_for_peer_close(self, n: int = 1, timeout: float = 5.0) -> float:
         """Return when the n-th client that left was noticed; AssertionError where it does not leave."""
@@ -91,30 +56,16 @@ class RawServer:
 
     # -- in the threads ----------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        while True:
-            sock = self._listener.accept()[0]
-            if self._closing:
-                sock.close()
-                return
-            with self._changed:
-                self.connections += 1
-                self._open.add(sock)
-                self._changed.notify_all()
-            thread = threading.Thread(target=self._serve, args=(sock,), name="raw-server-play", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def serve(self, sock: socket.socket) -> None:
+        """Play the steps."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._play(sock)
 
-    def _serve(self, sock: socket.socket) -> None:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._play(sock)
-        except OSError:
-            self._peer_left()
-        finally:
-            with self._changed:
-                self._open.discard(sock)
-            sock.close()
+    def left(self) -> None:
+        """Write down when a client left."""
+        with self._changed:
+            self.peer_closed_at.append(time.monotonic())
+            self._changed.notify_all()
 
     def _play(self, sock: socket.socket) -> None:
         if self._read_request:
@@ -136,12 +87,6 @@ class RawServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif how == HOLD and _leaves(sock, None):
             raise ConnectionError
-
-    def _peer_left(self) -> None:
-        if not self._closing:
-            with self._changed:
-                self.peer_closed_at.append(time.monotonic())
-                self._changed.notify_all()
 
 
 def _read_request(sock: socket.socket) -> bytes:
