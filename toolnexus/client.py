@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from toolnexus.closing import Closing
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.model_calls import ModelCalls
 
 if TYPE_CHECKING:
     import requests
-    from typing_extensions import Self
 
     from toolnexus.cancel import CancelScope
     from toolnexus.conversation import Conversation
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "create_client"]
 
 
-class Client(ModelCalls):
+class Client(Closing, ModelCalls):
     """
     Runs and streams agents on one endpoint.
 
@@ -166,14 +165,6 @@ class Client(ModelCalls):
         options = self._runner.options
         url = options.base_url.partition("?")[0]
         return f"Client(base_url={url!r}, style={options.style!r}, model={options.model!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the idle connections. Running streams go on, and the client can be used again."""

@@ -6,13 +6,13 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from toolnexus.attempts import call_model
 from toolnexus.chunks import Chunk, Reply, ToolRequest
+from toolnexus.closing import Closing
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.events import Done, Error, Event, Text, Thinking, ToolCallDelta, UsageReport
 from toolnexus.loop import report_usage
@@ -27,8 +27,6 @@ from toolnexus.toolset import ToolSet
 from toolnexus.values import Value
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from toolnexus.cancel import CancelScope
     from toolnexus.runner import Runner
 
@@ -55,7 +53,7 @@ def ask_once(run: Run) -> Reply:
     return reply
 
 
-class ChunkStream:
+class ChunkStream(Closing):
     """
     One model call as chunks: exactly one of type "done", always the last, also on failure.
 
@@ -93,14 +91,6 @@ class ChunkStream:
     def close(self) -> None:
         """Cancel the call if it is not over."""
         self._stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def collect(self) -> Reply:
         """

@@ -6,18 +6,16 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
+from toolnexus.closing import Closing
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from toolnexus.compose.web import EventStreamBody
     from toolnexus.gate import Gate
     from toolnexus.suspension import Answer, Request
@@ -33,7 +31,7 @@ def _speaker(run_id: str, error: ToolnexusError) -> Callable[[], None]:
     return lambda: _log.error("%s ended with an error that nobody looked at: %s", run_id, text)
 
 
-class Stream:
+class Stream(Closing):
     """
     The events of a run, as a plain iterator.
 
@@ -284,14 +282,6 @@ class Stream:
         thread = self._pump.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(GRACE * 2)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def result(self) -> RunResult:
         """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from toolnexus.closing import Closing
 from toolnexus.results import Message
 from toolnexus.tools.assembly import Duplicates, NameBook, Rules, assemble
 from toolnexus.tools.base import Context, Tool, ToolResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Toolkit", "create_toolkit"]
 
 
-class Toolkit:
+class Toolkit(Closing):
     """
     Gathers tools from functions, HTTP endpoints, MCP servers, skills and the built-in set.
 
@@ -121,14 +121,6 @@ class Toolkit:
 
     def __contains__(self, name: object) -> bool:
         return name in self._current()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the MCP servers that the toolkit started. Safe to call twice."""

@@ -6,16 +6,13 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from toolnexus.closing import Closing
 
 __all__ = ["Listening"]
 
 
-class Listening:
+class Listening(Closing):
     """
     A listener on 127.0.0.1 that serves every connection in a thread of its own.
 
@@ -35,14 +32,6 @@ class Listening:
         self._closing = False
         self._threads = [threading.Thread(target=self._accept, name=type(self).__name__, daemon=True)]
         self._threads[0].start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End every connection and every thread."""

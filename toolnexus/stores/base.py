@@ -5,11 +5,11 @@ from __future__ import annotations
 import abc
 import builtins
 import json
-from types import TracebackType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
+from toolnexus.closing import Closing
 from toolnexus.errors import StoreError
 from toolnexus.results import Message
 from toolnexus.stores._codec import (
@@ -28,8 +28,6 @@ __all__ = ["ConversationInfo", "ConversationStore", "VersionedStore"]
 #: What an exported conversation says that it is.
 EXPORT_FORMAT = "toolnexus.conversation"
 EXPORT_VERSION = 1
-
-_Store = TypeVar("_Store", bound="VersionedStore")
 
 
 @runtime_checkable
@@ -81,7 +79,7 @@ class ConversationInfo:
     message_count: int
 
 
-class VersionedStore(abc.ABC):
+class VersionedStore(Closing, abc.ABC):
     """
     A store that notices when somebody else has saved in between.
 
@@ -281,16 +279,8 @@ class VersionedStore(abc.ABC):
 
     # -- holding on to it ------------------------------------------------------------------------
 
-    def close(self) -> None:  # noqa: B027 - most stores have something to close, not all
+    def close(self) -> None:
         """Let go of what the store holds open. Closing twice does no harm."""
-
-    def __enter__(self: _Store) -> _Store:  # noqa: PYI019 - Self is in typing from 3.11 on
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- what a kind of store brings: ids are checked, and every body is a line of JSON ------------
 

@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from toolnexus.closing import Closing
 from toolnexus.testing._answers import (
     Answer,
     Failure,
@@ -32,9 +32,6 @@ from toolnexus.testing._responses import Responses
 from toolnexus.testing._scripting import Scripting
 from toolnexus.testing._tls import server_context
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 __all__ = ["ModelServer"]
 
 _ALL: tuple[Dialect, ...] = (OpenAI(), Anthropic(), Responses(), Gemini())
@@ -48,7 +45,7 @@ def _dialect_of(request: RecordedRequest) -> Dialect | None:
     return next((d for d in _DIALECTS.values() if request.path.endswith(d.suffix)), None)
 
 
-class ModelServer(Scripting):
+class ModelServer(Closing, Scripting):
     """
     A model server on 127.0.0.1 that answers what a test tells it to, over real sockets.
 
@@ -108,14 +105,6 @@ class ModelServer(Scripting):
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.port}"
         self.base_url = self.url_for(style)
         self.play(script)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._listener.closing else self.base_url
