@@ -528,8 +528,7 @@ class Client(ModelCalls):
         scope = CancelScope() if scope is None else scope
         if not isinstance(scope, CancelScope):
             raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
-        if options.timeout is not None and scope.timeout is None:
-            scope.timeout = options.timeout
+        scope = scope.for_run(options.timeout)
         run = Run(
             options=options,
             endpoints=[

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from toolnexus.abandon import start_thread
 from toolnexus.compose.screen import Screen
 from toolnexus.errors import ConfigurationError
-from toolnexus.events import Done, Event, Pending, Text
+from toolnexus.events import Done, Event, Pending, Text, of_call
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _Plain:
         self._finished = False
 
     def draw(self, screen: Screen, event: Event) -> None:
-        if self._live and isinstance(event, Text):
+        if self._live and isinstance(event, Text) and not of_call(event):
             sys.stdout.write(event.delta)
             sys.stdout.flush()
         elif self._live and event.type in ("tool_call", "attempt_failed"):

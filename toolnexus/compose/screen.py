@@ -17,6 +17,7 @@ from toolnexus.events import (
     ToolCall,
     ToolFinished,
     ToolOutput,
+    of_call,
 )
 
 __all__ = ["Screen"]
@@ -34,7 +35,9 @@ class Screen:
 
     def take(self, event: Event) -> None:
         """Take an event into the picture."""
-        if isinstance(event, Text):
+        if of_call(event):
+            self._take_inner(event)
+        elif isinstance(event, Text):
             self._running("text", event.delta)
         elif isinstance(event, Thinking):
             self._running("thinking", event.delta)
@@ -53,6 +56,20 @@ class Screen:
         elif isinstance(event, (Done, Error)):
             self.over = True
             self._blocks.append({"kind": event.type, "event": event})
+
+    def _take_inner(self, event: Event) -> None:
+        """Show what an agent says that a tool runs as that tool's output: it is no part of the answer."""
+        tools = [
+            b for b in self._blocks if b["kind"] == "tool" and f"{b['name']}:{b['id']}" in event.namespace
+        ]
+        if not tools:
+            return
+        if isinstance(event, (Text, ToolOutput)):
+            tools[-1]["output"] += event.delta
+        elif isinstance(event, ToolCall):
+            tools[-1]["output"] += f"\n[{event.name}]\n"
+        elif isinstance(event, AttemptFailed):
+            tools[-1]["output"] = tools[-1]["output"].removesuffix(event.text)
 
     def _running(self, kind: str, delta: str) -> None:
         if not self._blocks or self._blocks[-1]["kind"] != kind:
