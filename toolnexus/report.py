@@ -76,7 +76,7 @@ class Reporter:
         """
         if event not in self.wants or self.outlet is None:
             return False
-        self._seq = self._next_seq()
+        self._seq += 1  # this is done for every delta: no call for it
         self.outlet.put(event(*args, origin=self.origin, seq=self._seq, timestamp=time.time()))
         return True
 

@@ -58,5 +58,12 @@ class FlowReporter(Reporter):
 
     numbers: count[int]
 
+    def send(self, event: type[Event], *args: object) -> bool:
+        """Report an event, if anybody wants it."""
+        if event not in self.wants:
+            return False
+        self._seq = next(self.numbers) - 1
+        return super().send(event, *args)
+
     def _next_seq(self) -> int:
         return next(self.numbers)
