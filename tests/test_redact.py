@@ -679,7 +679,7 @@ def test_answers_are_handed_on(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("leave", ["break", "with", "close", "cancel", "collect"])
-def test_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
+def test_f53_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
     """F53: however the redacted stream is left, the server sees the connection close."""
     server.say(["one ", "two ", "three ", "four"], hold=True)
     stream = redact(make(server).stream("hi"))
@@ -709,7 +709,7 @@ def test_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
     server.wait_for_disconnect()
 
 
-def test_an_iterable_without_an_end_is_flushed() -> None:
+def test_f118_an_iterable_without_an_end_is_flushed() -> None:
     """F118: events without a terminal item: what is held back comes out redacted, and none is made up."""
     events = list(redact([Text("I am"), Text(f" {MAIL}")]))
     assert deltas(events) == f"I am {TAG}"
