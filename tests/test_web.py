@@ -47,9 +47,11 @@ def site(client: Client) -> Iterator[Callable[..., str]]:
 
     def serve(**options: Any) -> str:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
-            body = continue_sse(environ.get("HTTP_LAST_EVENT_ID"))
+            last = environ.get("HTTP_LAST_EVENT_ID")
+            body = client.stream("hi").sse(**options) if last is None else continue_sse(last)
             if body is None:
-                body = client.stream("hi").sse(**options)
+                start_response("204 No Content", [])
+                return []
             start_response("200 OK", list(body.headers.items()))
             return body
 
@@ -154,6 +156,69 @@ def test_after_the_grace_the_run_is_cancelled(server: ModelServer, client: Clien
     assert continue_sse(first.splitlines()[0].removeprefix("id: ")) is None
     assert continue_sse(None) is None
     assert continue_sse("nonsense") is None
+
+
+def test_a_client_may_come_back_before_its_old_connection_has_ended(
+    server: ModelServer, site: Callable[..., str]
+) -> None:
+    """The server has not noticed that the first one is gone: the new one takes over and gets the rest."""
+    server.say(["one ", "two ", "three"], hold=True)
+    url = site(heartbeat=None, resume_grace=5.0)
+    response = requests.get(url, stream=True, timeout=10)
+    first_id, _, data = next(events_of(response))
+    assert data["delta"] == "one "
+    again = requests.get(url, headers={"Last-Event-ID": first_id}, stream=True, timeout=10)
+    assert again.status_code == 200
+    server.release()
+    events = list(events_of(again))
+    assert [d["delta"] for _, kind, d in events if kind == "text"] == ["two ", "three"]
+    assert events[-1][1] == "done"
+    assert b"done" not in b"".join(pieces(response))
+    assert len(server.requests) == 1
+    # A browser comes back after the end, too: there is nothing more, and no second run.
+    last = {"Last-Event-ID": events[-1][0]}
+    assert requests.get(url, headers=last, timeout=10).content == b""
+    assert requests.get(url, headers={"Last-Event-ID": "run-0:1"}, timeout=10).status_code == 204
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1.0", "", "٣"])
+def test_an_event_id_that_is_none_harms_nobody(number: str, server: ModelServer, client: Client) -> None:
+    """What a client sends may be anything: it gets nothing, and the run still waits for the right one."""
+    server.say(["a", "b"])
+    body = client.stream("hi").sse(resume_grace=5)
+    id_ = next(body).decode().splitlines()[0].removeprefix("id: ")
+    body.close()
+    run_id = id_.rpartition(":")[0]
+    assert continue_sse(f"{run_id}:{number}") is None
+    assert continue_sse(f"{run_id}:77") is None
+    again = continue_sse(id_)
+    assert again is not None
+    assert b"event: done" in b"".join(again)
+
+
+def test_a_client_that_has_missed_too_much_gets_nothing(server: ModelServer, client: Client) -> None:
+    """What is no longer kept cannot be sent again, and a gap would not be seen."""
+    server.say(["x"] * 1200)
+    body = client.stream("hi").sse(resume_grace=5)
+    ids = [next(body).decode().splitlines()[0].removeprefix("id: ") for _ in range(1100)]
+    body.close()
+    assert continue_sse(ids[98]) is None
+    again = continue_sse(ids[99])
+    assert again is not None
+    rest = list(again)
+    assert rest[0].decode().startswith(f"id: {ids[100]}\n")
+    assert len(rest) == 1200 - 100 + 2
+
+
+def test_a_body_that_is_dropped_without_close(server: ModelServer, client: Client) -> None:
+    """Nobody can come back to it, so the run ends, whatever the grace."""
+    server.say(["a", "b"], hold=True)
+    body = client.stream("hi").sse(resume_grace=60)
+    next(body)
+    del body
+    gc.collect()
+    server.wait_for_disconnect(timeout=5)
 
 
 def test_wrong_durations_are_told(client: Client) -> None:
