@@ -366,7 +366,11 @@ def test_newer_and_damaged_lines_are_passed_over_with_a_warning(tmp_path: Path) 
 @given(
     st.lists(
         st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
             max_leaves=8,
         ),

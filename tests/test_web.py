@@ -8,14 +8,15 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import pytest
 import requests
 
-from toolnexus import Client, ConfigurationError, Done, Error, Event, Text, Tool, pending
-from toolnexus.compose import continue_sse, event_to_dict, run_in_background, web
+from toolnexus import Client, ConfigurationError, Custom, Done, Error, Event, Text, Tool, pending
+from toolnexus.compose import continue_sse, event_to_dict, record, replay, run_in_background, web
 from toolnexus.testing import ModelServer
 
 
@@ -314,3 +315,62 @@ def test_events_are_plain_json(server: ModelServer, client: Client) -> None:
     assert data[-1]["error"]["status"] == 400
     assert "body" not in data[-1]["error"]
     assert {d["type"] for d in data} >= {"custom", "task", "value", "tool_call", "error"}
+
+
+class _Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _endless() -> list[Any]:
+    inside: list[Any] = [1]
+    inside.append(inside)
+    return inside
+
+
+def _deep() -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize(
+    ("payload", "plain"),
+    [
+        (float("nan"), "nan"),
+        ({"a": [float("inf"), 1.5]}, {"a": ["inf", 1.5]}),
+        ({(1, 2): 3, None: 4, True: 5, 6: 7}, {"(1, 2)": 3, "null": 4, "true": 5, "6": 7}),
+        ({b"k": {1}}, {"b'k'": "{1}"}),
+        (_Mute(), "<_Mute>"),
+        ([_Mute()], ["<_Mute>"]),
+    ],
+)
+def test_whatever_a_payload_is_it_goes_to_a_browser(
+    payload: Any, plain: Any, server: ModelServer, client: Client, tmp_path: Path
+) -> None:
+    """What has no JSON form becomes text, for a browser and for a recording, and nothing is missing."""
+    tool = Tool("odd", execute=lambda a, c: c.emit(payload))
+    server.call("odd", {})
+    server.say("ok")
+    sent = b"".join(client.stream("hi", [tool]).sse()).decode()
+    lines = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith("data: ")]
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    events = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert next(e["payload"] for e in events if e["type"] == "custom") == plain
+    assert events[-1]["type"] == "done"
+    server.call("odd", {})
+    server.say("ok")
+    recorded = list(record(client.stream("hi", [tool]), tmp_path / "r.jsonl"))
+    assert [e.type for e in replay(tmp_path / "r.jsonl")] == [e.type for e in recorded]
+
+
+def test_a_payload_inside_itself_or_too_deep_is_cut() -> None:
+    """It is shown as far as that makes sense."""
+    for payload in (_endless(), _deep()):
+        shown = json.dumps(event_to_dict(Custom(payload)))
+        assert '"..."' in shown
+        assert len(shown) < 1000
