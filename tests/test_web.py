@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from toolnexus import Client, ConfigurationError, Custom, Done, Error, Event, Text, Tool, pending
-from toolnexus.compose import continue_sse, event_to_dict, record, replay, run_in_background, web
+from toolnexus.compose import continue_sse, event_to_dict, record, redact, replay, run_in_background, web
 from toolnexus.testing import ModelServer
 
 
@@ -374,3 +374,67 @@ def test_a_payload_inside_itself_or_too_deep_is_cut() -> None:
         shown = json.dumps(event_to_dict(Custom(payload)))
         assert '"..."' in shown
         assert len(shown) < 1000
+
+
+class _Window:
+    """What a GUI has: an object with the callbacks as its methods."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.seen.append(event)
+
+
+def test_the_methods_of_an_owner_do_not_keep_it_alive(server: ModelServer, client: Client) -> None:
+    """A window that is closed ends its run, though the run has called its methods."""
+    server.say(["a", "b"], hold=True)
+    window = _Window()
+    handle = run_in_background(client.stream("hi"), window.on_event, window.on_event, owner=window)
+    until = time.monotonic() + 5
+    while not window.seen and time.monotonic() < until:
+        time.sleep(0.005)
+    assert window.seen[:1] == [Text("a")]
+    del window
+    gc.collect()
+    assert handle.join(5)
+    server.wait_for_disconnect(timeout=5)
+
+
+@pytest.mark.parametrize("owner", [5, (1,), {}, "text"])
+def test_an_owner_whose_end_cannot_be_known(owner: object, client: Client) -> None:
+    """It is told at once, before anything runs."""
+    with pytest.raises(ConfigurationError, match="owner"):
+        run_in_background(client.stream("hi"), print, owner=owner)
+
+
+@pytest.mark.parametrize("kind", ["consumed", "closed", "endless"])
+def test_on_finish_is_called_however_little_there_is(kind: str, server: ModelServer, client: Client) -> None:
+    """A stream that was read or closed before, or that has no terminal item, has an end, too."""
+    stream: Any = redact([Text("a ")]) if kind == "endless" else client.stream("hi")
+    if kind == "consumed":
+        server.say("x")
+        list(stream)
+    elif kind == "closed":
+        stream.close()
+    ends: list[Any] = []
+    assert run_in_background(stream, lambda event: None, ends.append).join(5)
+    assert [type(end) for end in ends] == [Error]
+    assert ends[0].error.kind
+
+
+@pytest.mark.parametrize("raised", [ValueError("boom"), SystemExit(3), KeyboardInterrupt()])
+def test_f120_the_error_says_what_the_callback_raised(
+    raised: BaseException, server: ModelServer, client: Client
+) -> None:
+    """on_finish is called once, and its error has what was raised as its cause."""
+
+    def fail(event: Event) -> None:
+        raise raised
+
+    server.say(["a", "b"], hold=True)
+    ends: list[Any] = []
+    assert run_in_background(client.stream("hi"), fail, ends.append).join(5)
+    assert len(ends) == 1
+    assert ends[0].error.__cause__ is raised
+    server.wait_for_disconnect(timeout=5)
