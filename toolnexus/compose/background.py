@@ -69,7 +69,7 @@ def run_in_background(
         on_finish: Called in that thread once, with the terminal item, whatever happened. An ``on_event`` that
             raises cancels the run, and is the ``__cause__`` of its error.
         owner: An object, such as a window, that the run lives for: when it goes, the run is cancelled. Its
-            own methods as callbacks do not keep it alive, and are not called then; a lambda that uses it does.
+            own methods as callbacks do not keep it alive, and are not called then; a lambda does.
 
     Returns:
         A handle with ``cancel()``, ``join()`` and ``run_id``.

@@ -114,6 +114,10 @@ class Screen:
         parts = (_drawn(block, collapsible) for block in self._blocks)
         return "\n\n".join(part for part in parts if part)
 
+    def ending(self) -> str:
+        """Return how the run ended, or nothing while it goes on."""
+        return _drawn(self._blocks[-1], False) if self.over else ""
+
 
 def _drawn(block: dict[str, Any], collapsible: bool) -> str:
     kind = block["kind"]
