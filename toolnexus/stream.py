@@ -153,7 +153,7 @@ class Stream:
         Returns:
             The result; None where it goes on in the background, or where the run failed, which is shown.
         """
-        from toolnexus.compose.display import display
+        from toolnexus.compose.displaying import display
 
         return display(self, approval=approval)
 

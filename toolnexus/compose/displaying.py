@@ -1,7 +1,8 @@
 """
 Showing a stream: live in a notebook, in a terminal, or as plain text.
 
-Every display can take text back, so a model call that fails after output is tried again.
+Every display can take text back, so a model call that fails after output is tried again. The module has
+another name than its function: else importing it would put it in the function's place.
 """
 
 from __future__ import annotations
