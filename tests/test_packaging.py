@@ -167,7 +167,7 @@ def test_extras_that_the_code_names_exist() -> None:
 
 
 def test_no_module_stands_in_the_way_of_a_name() -> None:
-    """A name that a package exports is no module of it: importing the module would put it in the name's place."""
+    """No package exports a name that a module of it has: importing that would take the name's place."""
     packages = [m.name for m in pkgutil.walk_packages(toolnexus.__path__, "toolnexus.") if m.ispkg]
     for name in ["toolnexus", *packages]:
         package = importlib.import_module(name)

@@ -552,3 +552,15 @@ def test_results_of_flows_and_of_a_mux_come_back_whole(tmp_path: Path) -> None:
     assert producers["flow"].result.state == {"x": 6}
     assert (producers["list"].delivered, producers["bad"].result) == (2, None)
     assert "boom" in str(producers["bad"].error)
+
+
+@pytest.mark.parametrize("event", [[], 5, None, "text", {"type": "done", "result": 5}, {"type": ["text"]}])
+def test_a_line_whose_event_is_none_is_passed_over(tmp_path: Path, event: Any) -> None:
+    """Whatever stands in a line, the events around it come, and a warning says which line it was."""
+    path = tmp_path / "r"
+    list(record([Text("a"), Text("b"), Done(RunResult())], path))
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps({"at": 0, "event": event})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match="line 3"):
+        assert list(replay(path)) == [Text("a"), Done(RunResult())]

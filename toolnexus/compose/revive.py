@@ -28,6 +28,8 @@ def event_from_dict(data: Mapping[str, Any]) -> Event:
     >>> event_from_dict({"type": "text", "delta": "Hel", "seq": 1})
     Text(delta='Hel')
     """
+    if not isinstance(data, Mapping):
+        raise ConfigurationError(f"this is no event: {data!r:.60}")
     cls = _CLASSES.get(str(data.get("type")))
     if cls is None:
         raise ConfigurationError(f"there is no event of the type {data.get('type')!r}")
