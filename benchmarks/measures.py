@@ -8,6 +8,7 @@ of the rest is noise. The rows go to the standard output as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -19,12 +20,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from peers import Floor, Loop, Peer, Toolnexus
 
+from toolnexus.compose import redact
+from toolnexus.events import CHANNELS, Event
+from toolnexus.report import Reporter
+
 Sample = Callable[[], float]
+Send = Callable[..., bool]
 Clock = Callable[[], float]
 
 #: On a busy machine the second one says more: what other programs do is not in it.
@@ -97,6 +103,34 @@ def running(peer: Peer, model: str, times: int = 1, clock: Clock = time.perf_cou
     return lambda: seconds(work, clock)
 
 
+def _unfiltered(self: Reporter, event: type[Event], *args: object) -> bool:
+    """Report an event whatever was asked for."""
+    assert self.outlet is not None
+    self._seq += 1
+    self.outlet.put(event(*args, origin=self.origin, seq=self._seq, timestamp=time.time()))
+    return True
+
+
+def _bare(self: Reporter, event: type[Event], *args: object) -> bool:
+    """Report an event that does not know where it comes from."""
+    if event not in self.wants or self.outlet is None:
+        return False
+    self.outlet.put(event(*args))
+    return True
+
+
+@contextlib.contextmanager
+def reporting(send: Send | None) -> Iterator[None]:
+    """Have runs report in another way, for a base that there is no option for."""
+    kept = Reporter.send
+    if send is not None:
+        Reporter.send = send  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Reporter.send = kept  # type: ignore[method-assign]
+
+
 def delta(port: int, quick: bool) -> list[dict[str, Any]]:
     """Time a streamed delta, one a chunk."""
     model = "text-1000" if quick else "text-5000"
@@ -108,6 +142,34 @@ def delta(port: int, quick: bool) -> list[dict[str, Any]]:
             *in_turns(streaming(base, model, clock), streaming(ours, model, clock), 5 if quick else 40),
         )
         for name, clock in CLOCKS.items()
+    ]
+
+
+#: What a stream has beside its deltas: the row, the most that is wanted, the options of the stream, and what
+#: the reporter of its base leaves out.
+LAYERS: tuple[tuple[str, float, dict[str, Any], Send | None], ...] = (
+    ("the default channels, over no choice of channels at all", 1.02, {}, _unfiltered),
+    ("all channels, over the default ones", 1.2, {"channels": list(CHANNELS)}, None),
+    ("events that know where they come from, over bare ones", 1.2, {}, _bare),
+    ("redacted with the default rules, over not redacted", 2.0, {"wrap": redact}, None),
+)
+
+
+def layers(port: int, quick: bool) -> list[dict[str, Any]]:
+    """Time what channels, envelope and redaction add to a streamed delta."""
+    peer, model, count = Toolnexus(port), "words-1000" if quick else "words-5000", 5 if quick else 40
+
+    def sample(send: Send | None, **options: Any) -> Sample:
+        def work() -> None:
+            with reporting(send):
+                peer.events(model, **options)
+
+        work()
+        return lambda: seconds(work, time.process_time)
+
+    return [
+        row(f"CPU time a delta, {what}", target, *in_turns(sample(send), sample(None, **options), count))
+        for what, target, options, send in LAYERS
     ]
 
 
@@ -251,7 +313,7 @@ def _import(statement: str) -> Sample:
     return sample
 
 
-MEASURES = {f.__name__: f for f in (delta, latency, agent, large, many, importing)}
+MEASURES = {f.__name__: f for f in (delta, layers, latency, agent, large, many, importing)}
 
 
 if __name__ == "__main__":

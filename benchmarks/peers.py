@@ -17,6 +17,7 @@ import requests
 import sseclient
 
 import toolnexus
+from toolnexus import Stream
 
 PROMPT = "What is the weather in Paris, and what is 2 + 3? Use the tools."
 
@@ -182,6 +183,17 @@ class Toolnexus:
                 on_text(event.delta)
         if not isinstance(event, toolnexus.Done):
             raise TypeError(event)
+
+    def events(
+        self, model: str, channels: list[str] | None = None, wrap: Callable[[Stream], Stream] | None = None
+    ) -> None:
+        """Iterate over an answer, with some channels and inside of something, and do nothing with it."""
+        stream = self._client.stream("hi", model=model, channels=channels)
+        last = None
+        for event in stream if wrap is None else wrap(stream):
+            last = event
+        if not isinstance(last, toolnexus.Done):
+            raise TypeError(last)
 
     def agent(self, model: str) -> str:
         *_, last = self._client.stream(PROMPT, self._tools, model=model)

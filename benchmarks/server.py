@@ -4,6 +4,7 @@ A fast model server for the benchmarks: OpenAI's wire, answers prepared before t
 The request's model says what is answered:
 
     text-N          N deltas of 20 characters, one a chunk, as fast as possible
+    words-N         the same, a word of ordinary prose a delta
     paced-N-MS      one delta each MS milliseconds; its text is the time at which it was sent
     agent           two tool calls, and the answer once their results are there
     arguments-KB    one call with KB kilobytes of arguments in fragments of 20 bytes, then an answer
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import sys
 import time
@@ -21,6 +23,9 @@ from collections.abc import Iterable
 from typing import Any
 
 ANSWER = "The weather in Paris is sunny, 21 C, and the sum is 5."
+
+_PROSE = "Hello there, this is an ordinary answer of a model, with 12 words and (some) punctuation."
+_WORDS = [word + " " for word in _PROSE.split()]
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -81,6 +86,8 @@ def answer(kind: str, size: int, answered: bool) -> bytes:
     """Return the bytes of a whole answer."""
     if kind == "text":
         return _HEAD + begin() + text("lorem ipsum dolor si") * size + end()
+    if kind == "words":
+        return _HEAD + begin() + b"".join(map(text, itertools.islice(itertools.cycle(_WORDS), size))) + end()
     if kind == "event":
         return _HEAD + begin() + text("x" * (size * 2**20)) + end()
     if answered:

@@ -300,3 +300,83 @@ def test_a_notebook_file_runs_and_shows_what_a_reader_should_see(
     assert any("The weather in **Rome** is sunny." in text for text in markdown)
     assert any("<details>" in text for text in markdown)
     assert not [o for o in shown if o["output_type"] == "error"]
+
+
+TALK = """
+    import sys
+    if {plain}:
+        sys.modules["rich"] = None
+    from toolnexus import Client, Context, tool
+    from toolnexus.compose import record, replay
+
+    @tool
+    def book(ctx: Context) -> str:
+        "Book seats."
+        seats = ctx.ask("How many seats?", response_schema={{"type": "integer", "maximum": 9}})
+        window = ctx.ask("At the window?", response_schema={{"type": "boolean"}})
+        return f"{{seats + 1}} {{window}}"
+
+    client = Client(base_url={url!r}, model="m", retries=0)
+    result = record(client.stream("book", [book], answers="wait"), {path!r}).display()
+    print("RESULT", result.tool_calls[0].output)
+    print("AGAIN", replay({path!r}).display().text)
+    client.stream("and then?").display()
+    print("END")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("plain", [False, True], ids=["rich", "plain"])
+def test_questions_in_a_terminal(server: ModelServer, tmp_path: Path, plain: bool) -> None:
+    """
+    What is typed becomes the kind of value that is asked for, and what does not fit is asked for again.
+
+    Of a replay nobody is asked. A failure is shown, however plain the terminal.
+    """
+    server.call("book", {})
+    server.say("all booked")
+    server.fail(401, message="bad key")
+    code = TALK.format(url=server.base_url, path=str(tmp_path / "r.jsonl"), plain=plain)
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdin=slave, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    read_until(master, "How many seats?")
+    os.write(master, b"many\n")
+    read_until(master, "How many seats?")
+    os.write(master, b"12\n")
+    read_until(master, "How many seats?")
+    os.write(master, b"2\n")
+    read_until(master, "At the window?")
+    os.write(master, b"y\n")
+    shown = read_until(master, "END")
+    assert process.wait(timeout=20) == 0
+    os.close(master)
+    assert "RESULT 3 True" in shown
+    assert "AGAIN all booked" in shown
+    assert "bad key" in shown
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a pseudo-terminal")
+def test_a_stream_as_the_last_value_in_plain_ipython(server: ModelServer) -> None:
+    """IPython in a terminal shows it as any terminal does, and goes on."""
+    pytest.importorskip("IPython")
+    server.say(["Hel", "lo there"])
+    code = f"from toolnexus import Client; client = Client({server.base_url!r}, model='m')"
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner", "-c", code, "-i"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    read_until(master, "In [")
+    os.write(master, b"client.stream('hi')\n")
+    shown = read_until(master, "tokens")
+    os.write(master, b"exit()\n")
+    process.wait(timeout=20)
+    os.close(master)
+    assert "Hello there" in shown
+    assert "Traceback" not in shown

@@ -75,7 +75,7 @@ def echo(ran: list[Any] | None = None) -> Tool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def test_two_calls_of_one_name(server: ModelServer, client: Client) -> None:
+def test_f35_two_calls_of_one_name(server: ModelServer, client: Client) -> None:
     """F35: they are told apart by ids made for them, run both, and their results keep their order."""
     server.raw(stream(piece(call(args={"text": "a"}), call(args={"text": "b"}), finish="STOP")))
     server.say("ok")
@@ -100,7 +100,7 @@ def test_the_ids_that_were_given_go_back(server: ModelServer, client: Client) ->
     assert user["parts"][0]["functionResponse"]["id"] == "x1"
 
 
-def test_usage_alone_and_candidates_without_content(server: ModelServer, client: Client) -> None:
+def test_f33_usage_alone_and_candidates_without_content(server: ModelServer, client: Client) -> None:
     """F33: no crash; the last counts stand, and thinking counts as output."""
     server.raw(
         stream(
@@ -117,7 +117,7 @@ def test_usage_alone_and_candidates_without_content(server: ModelServer, client:
     assert (usage.prompt_tokens, usage.completion_tokens, usage.reasoning_tokens) == (7, 7, 5)
 
 
-def test_a_thousand_small_parts(server: ModelServer, client: Client) -> None:
+def test_f34_a_thousand_small_parts(server: ModelServer, client: Client) -> None:
     """F34: all of them, in order; they are kept as one part."""
     letters = "".join(chr(97 + i % 26) for i in range(1000))
     server.raw(
@@ -164,7 +164,7 @@ def test_without_a_finish_reason_it_is_cut(server: ModelServer, client: Client) 
         ("BRAND_NEW", "stop"),
     ],
 )
-def test_finish_reasons(raw_reason: str, finish: str, server: ModelServer, client: Client) -> None:
+def test_f22_finish_reasons(raw_reason: str, finish: str, server: ModelServer, client: Client) -> None:
     """F22: each has its neutral word, and the provider's own is kept."""
     server.raw(stream(piece(text("x"), finish=raw_reason)))
     result = client.run("go")

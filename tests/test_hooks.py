@@ -150,6 +150,23 @@ def test_a_hook_can_speak_to_the_stream(server: ModelServer) -> None:
     assert events[0] == Custom({"turn": 1})
 
 
+def test_what_a_hook_sends_after_its_end_is_dropped(server: ModelServer) -> None:
+    """Whoever keeps the function may call it at any time: nothing happens, and nobody waits."""
+    kept: list[Any] = []
+
+    def second(view: Any) -> None:
+        kept[0]("late")
+        view["emit"]("in time")
+
+    server.say("ok")
+    hooks = {"before_llm": lambda view: kept.append(view["emit"]), "after_llm": second}
+    with Client(base_url=server.base_url, style=server.style, model="m", api_key="k", hooks=hooks) as client:
+        events = list(client.stream("go"))
+    assert [e for e in events if isinstance(e, Custom)] == [Custom("in time")]
+    for number in range(2000):  # more than any queue holds
+        kept[0](number)
+
+
 def test_a_hook_that_hangs_can_be_cancelled(server: ModelServer) -> None:
     """Hooks run where they can be left behind."""
     import threading

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolnexus import (
+    AttemptFailed,
     Client,
     ConfigurationError,
     Custom,
@@ -29,10 +30,13 @@ from toolnexus import (
     RunTimeoutError,
     StreamThreadError,
     Text,
+    ToolCall,
     ToolFinished,
+    ToolnexusError,
     tool,
 )
-from toolnexus.compose import BackpressureError, EmitTimeoutError, Mux, Sink, mux
+from toolnexus.compose import BackpressureError, EmitTimeoutError, Mux, Screen, Sink, mux
+from toolnexus.events import Origin
 from toolnexus.testing import ModelServer
 
 
@@ -686,3 +690,33 @@ def test_a_mux_goes_to_the_web() -> None:
     assert b"event: custom" in body
     assert b'"namespace": ["a"]' in body or b'"namespace":["a"]' in body
     assert body.count(b"event: done") == 1
+
+
+def test_the_same_iterator_twice_is_told_at_once(server: ModelServer) -> None:
+    """Two threads cannot read one stream; a list can be read as often as one likes."""
+    with Client(base_url=server.base_url, model="m") as client:
+        stream = client.stream("hi")
+        with pytest.raises(ConfigurationError, match="b is a producer already"):
+            mux([("a", stream), ("b", stream)])
+    numbers = [1, 2]
+    assert mux([numbers, numbers]).result().delivered == 4
+
+
+def test_a_display_tells_producers_apart() -> None:
+    """What several say at once is not mixed up, and has a name before it; equal call ids are two calls."""
+    screen = Screen()
+    one, two = Origin(namespace=("one",)), Origin(namespace=("two",))
+    for origin, text in ((one, "Hel"), (two, "Bon"), (one, "lo"), (two, "jour")):
+        screen.take(Text(text, origin=origin))
+    for origin in (one, two):
+        screen.take(ToolCall("c", "f", {}, origin=origin))
+    screen.take(ToolFinished("c", "f", "first", origin=one))
+    screen.take(ToolFinished("c", "f", "second", origin=two))
+    screen.take(Text("half", origin=one))
+    screen.take(Text("whole", origin=two))
+    screen.take(AttemptFailed(1, ToolnexusError("x"), True, "half", origin=one))
+    shown = screen.markdown()
+    assert shown.startswith("**one**\n\nHello\n\n**two**\n\nBonjour\n\n<details>")
+    assert shown.index("first") < shown.index("second")
+    assert shown.endswith("**two**\n\nwhole")
+    assert "half" not in shown

@@ -5,7 +5,9 @@ from __future__ import annotations
 import configparser
 import email.message
 import email.parser
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,6 +16,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import toolnexus
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -160,3 +164,12 @@ def test_extras_that_the_code_names_exist() -> None:
     files = (ROOT / "toolnexus").rglob("*.py")
     named = {extra for path in files for extra in pattern.findall(path.read_text("utf-8"))}
     assert named <= set(configuration()["options.extras_require"])
+
+
+def test_no_module_stands_in_the_way_of_a_name() -> None:
+    """No package exports a name that a module of it has: importing that would take the name's place."""
+    packages = [m.name for m in pkgutil.walk_packages(toolnexus.__path__, "toolnexus.") if m.ispkg]
+    for name in ["toolnexus", *packages]:
+        package = importlib.import_module(name)
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        assert not modules & set(getattr(package, "__all__", ())), name

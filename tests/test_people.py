@@ -208,7 +208,7 @@ def test_one_answer_of_two_leaves_the_other_pending_and_resume_finishes(server: 
     assert "deleted b" in str(sent)
 
 
-def test_approve_edit_reject_respond(server: ModelServer) -> None:
+def test_f92_approve_edit_reject_respond(server: ModelServer) -> None:
     """The four decisions: run, run with other arguments, tell the model why not, answer in its place."""
     decisions = {
         "approve": (lambda r: Answer.approve(r), [{"path": "x"}], "deleted x", False),
@@ -262,7 +262,7 @@ def test_approval_may_depend_on_the_arguments_and_fails_closed(server: ModelServ
     assert len(ran) == 1
 
 
-def test_a_response_schema_is_checked_before_the_run_goes_on(server: ModelServer) -> None:
+def test_f94_a_response_schema_is_checked_before_the_run_goes_on(server: ModelServer) -> None:
     """F94: an answer that does not fit is refused, in the loop, from wait_for and on resume."""
     schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
     with make(server, wait_for=lambda r: Answer(r.id, data={"age": "old"})) as client:

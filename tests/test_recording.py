@@ -32,6 +32,7 @@ from toolnexus import (
     Done,
     Error,
     Event,
+    Flow,
     Heartbeat,
     InternalServerError,
     Lifecycle,
@@ -60,10 +61,14 @@ from toolnexus import (
     tool,
 )
 from toolnexus.compose import (
+    FlowResult,
+    MuxResult,
+    Sink,
     event_from_dict,
     event_to_dict,
     final_answer,
     group_messages,
+    mux,
     record,
     redact,
     replay,
@@ -366,7 +371,11 @@ def test_newer_and_damaged_lines_are_passed_over_with_a_warning(tmp_path: Path) 
 @given(
     st.lists(
         st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
             max_leaves=8,
         ),
@@ -515,3 +524,43 @@ def test_no_file_stays_open(timed: Path, server: ModelServer, tmp_path: Path) ->
     server.wait_for_disconnect()
     if Path("/proc/self/fd").exists():
         assert not [name for name in open_files() if name.startswith(str(tmp_path))]
+
+
+def test_results_of_flows_and_of_a_mux_come_back_whole(tmp_path: Path) -> None:
+    """A replay has the state of a flow, and what each producer came to."""
+    flow = Flow("f")
+    flow.node(name="n")(lambda state: {"x": state["x"] + 1})
+    flow_result = record(flow.stream({"x": 1}), tmp_path / "flow").result()
+    again = replay(tmp_path / "flow").result()
+    assert isinstance(again, FlowResult)
+    assert again == flow_result
+    assert (again.state, again.steps) == ({"x": 2}, 1)
+
+    def fails(sink: Sink) -> None:
+        raise ValueError("boom")
+
+    mixed = mux([("flow", flow.stream({"x": 5})), ("list", [1, 2]), ("bad", fails)])
+    record(mixed, tmp_path / "mux").result()
+    merged = replay(tmp_path / "mux").result()
+    assert isinstance(merged, MuxResult)
+    producers = merged.producers
+    assert {name: one.status for name, one in producers.items()} == {
+        "flow": "completed",
+        "list": "completed",
+        "bad": "failed",
+    }
+    assert producers["flow"].result.state == {"x": 6}
+    assert (producers["list"].delivered, producers["bad"].result) == (2, None)
+    assert "boom" in str(producers["bad"].error)
+
+
+@pytest.mark.parametrize("event", [[], 5, None, "text", {"type": "done", "result": 5}, {"type": ["text"]}])
+def test_a_line_whose_event_is_none_is_passed_over(tmp_path: Path, event: Any) -> None:
+    """Whatever stands in a line, the events around it come, and a warning says which line it was."""
+    path = tmp_path / "r"
+    list(record([Text("a"), Text("b"), Done(RunResult())], path))
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps({"at": 0, "event": event})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match="line 3"):
+        assert list(replay(path)) == [Text("a"), Done(RunResult())]

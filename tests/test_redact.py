@@ -10,7 +10,10 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import deque
 from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -56,7 +59,7 @@ from toolnexus import (
     Value,
     tool,
 )
-from toolnexus.compose import PII, FlowContext, mux, redact, redact_text
+from toolnexus.compose import PII, FlowContext, event_to_dict, mux, redact, redact_text
 from toolnexus.compose.derived import DerivedStream
 from toolnexus.events import CHANNELS, Origin
 from toolnexus.testing import ModelServer, reply
@@ -257,7 +260,7 @@ class Data:
             f"data:image/png;base64,{'4111111111111111' * 3}",
         ),
         (f"data:text/plain,{MAIL}", f"data:text/plain,{TAG}"),
-        (b"ada@example.com", b"ada@example.com"),
+        (b"ada@example.com", TAG.encode()),
         ("x" * 200 + f" {MAIL}", "x" * 200 + f" {TAG}"),
     ],
 )
@@ -679,7 +682,7 @@ def test_answers_are_handed_on(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("leave", ["break", "with", "close", "cancel", "collect"])
-def test_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
+def test_f53_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
     """F53: however the redacted stream is left, the server sees the connection close."""
     server.say(["one ", "two ", "three ", "four"], hold=True)
     stream = redact(make(server).stream("hi"))
@@ -709,7 +712,7 @@ def test_leaving_early_cancels_the_run(server: ModelServer, leave: str) -> None:
     server.wait_for_disconnect()
 
 
-def test_an_iterable_without_an_end_is_flushed() -> None:
+def test_f118_an_iterable_without_an_end_is_flushed() -> None:
     """F118: events without a terminal item: what is held back comes out redacted, and none is made up."""
     events = list(redact([Text("I am"), Text(f" {MAIL}")]))
     assert deltas(events) == f"I am {TAG}"
@@ -862,3 +865,42 @@ def test_a_redacted_flow() -> None:
     assert isinstance(events[-1], Done)
     assert Custom({"found": TAG}) in events
     assert MAIL not in repr(events)
+
+
+class _Ticket:
+    """An object with nothing to look into but its text."""
+
+    def __init__(self, mail: str) -> None:
+        self._mail = mail
+
+    def __repr__(self) -> str:
+        return f"<Ticket of {self._mail}>"
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (f"Ask {MAIL}".encode(), f"Ask {TAG}".encode()),
+        (bytearray(MAIL.encode()), bytearray(TAG.encode())),
+        (memoryview(MAIL.encode()), TAG.encode()),
+        ({MAIL.encode(): 1}, {TAG.encode(): 1}),
+        (b"\xff\xfe " + MAIL.encode(), b"\xff\xfe " + TAG.encode()),
+        (_Ticket(MAIL), f"<Ticket of {TAG}>"),
+        (Path("/home") / MAIL, f"/home/{TAG}"),
+        ([deque([MAIL])], [f"deque(['{TAG}'])"]),
+        (Decimal("4111111111111111"), "[REDACTED_CREDIT_CARD]"),
+    ],
+)
+def test_a_value_in_bytes_or_in_the_text_of_an_object(payload: Any, expected: Any) -> None:
+    """Outputs make text of whatever there is, so what that text would hold is replaced before."""
+    [event] = redact([Custom({"x": payload})])
+    assert event == Custom({"x": expected})
+    assert MAIL not in json.dumps(event_to_dict(event))
+
+
+def test_objects_without_a_value_stay_what_they_are() -> None:
+    """Bytes, paths, numbers and objects of the user's are passed on untouched."""
+    for payload in (b"\x00\xff", Path("/tmp"), Decimal("1.5"), _Ticket("nobody"), object(), range(3)):
+        [event] = redact([Custom(payload)])
+        assert isinstance(event, Custom)
+        assert event.payload is payload

@@ -65,7 +65,7 @@ def test_f112_a_value_split_anywhere_never_leaks(kind: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "value"), ALL)
-def test_a_value_at_the_end_of_a_text_is_replaced(kind: str, value: str) -> None:
+def test_f118_a_value_at_the_end_of_a_text_is_replaced(kind: str, value: str) -> None:
     """F118: what is held back when the events end comes out, redacted."""
     assert streamed(list(f"It is {value}"), kind) == f"It is {tag(kind)}"
     assert streamed([value], kind) == tag(kind)

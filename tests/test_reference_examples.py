@@ -1,7 +1,8 @@
 """
 The examples of the reference documentation, and its acceptance checks F1 to F49.
 
-The checks about Gemini and the Responses API (F33 to F35, F39 to F41) belong to those dialects' tests.
+The checks about Gemini and the Responses API (F33 to F35, F39 to F41) belong to those dialects' tests,
+those about runs and tools (F50 to F90) to test_reference_runs.py.
 """
 
 from __future__ import annotations
@@ -239,6 +240,12 @@ def test_f12_one_call_in_three_fragments(endpoint: Endpoint) -> None:
 def test_f13_two_calls_interleaved(endpoint: Endpoint) -> None:
     """Two calls, in the order of their indexes."""
     body = calls((0, "a", "f", '{"x"'), (1, "b", "g", '{"y"'), (0, A, A, ":1}"), (1, A, A, ":2}"))
+    assert made(called(endpoint, body)) == [("a", "f", {"x": 1}), ("b", "g", {"y": 2})]
+
+
+def test_f14_the_second_index_first(endpoint: Endpoint) -> None:
+    """A call at index 1 that is announced before the one at index 0 comes behind it."""
+    body = calls((1, "b", "g", '{"y":2}'), (0, "a", "f", '{"x":1}'))
     assert made(called(endpoint, body)) == [("a", "f", {"x": 1}), ("b", "g", {"y": 2})]
 
 

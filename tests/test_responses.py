@@ -94,7 +94,7 @@ def echo(ran: list[Any] | None = None) -> Tool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def test_the_final_text_goes_before_the_deltas(server: ModelServer, client: Client) -> None:
+def test_f39_the_final_text_goes_before_the_deltas(server: ModelServer, client: Client) -> None:
     """F39: pieces "aaa", then "XXX" as the text in the end: the result has "XXX"."""
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
     deltas = delta("output_text", 0, "aaa", content_index=0)
@@ -122,6 +122,16 @@ def test_items_that_only_the_end_has_count(server: ModelServer, client: Client) 
         client.run("go")
 
 
+def test_f41_the_end_without_an_end_mark(server: ModelServer, client: Client) -> None:
+    """A stream that ends at response.completed, without [DONE], is a success."""
+    body = created() + delta("output_text", 0, "all", content_index=0)
+    server.raw(body + finished(0, **message("all")) + completed())
+    *before, last = client.stream("go")
+    assert before[0] == Text("all")
+    assert isinstance(last, Done)
+    assert (last.result.text, last.result.status, last.result.finish_reason) == ("all", "done", "stop")
+
+
 def test_items_in_the_stream_and_an_empty_end(server: ModelServer, client: Client) -> None:
     """final-output-empty: the items are those that came before."""
     server.raw(created() + added(0, **call(1, "")) + finished(0, **call(1, '{"text":"x"}')) + completed())
@@ -131,7 +141,7 @@ def test_items_in_the_stream_and_an_empty_end(server: ModelServer, client: Clien
     assert ran == [{"text": "x"}]
 
 
-def test_calls_are_told_apart_by_their_place(server: ModelServer, client: Client) -> None:
+def test_f40_calls_are_told_apart_by_their_place(server: ModelServer, client: Client) -> None:
     """F40: fragments are keyed by item, the result goes under call_id, the item id is kept."""
     body = created() + added(0, **call(1, "")) + added(1, **call(2, ""))
     for piece in ('{"te', 'xt":'):

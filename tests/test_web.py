@@ -8,14 +8,15 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import pytest
 import requests
 
-from toolnexus import Client, ConfigurationError, Done, Error, Event, Text, Tool, pending
-from toolnexus.compose import continue_sse, event_to_dict, run_in_background, web
+from toolnexus import Client, ConfigurationError, Custom, Done, Error, Event, Text, Tool, pending
+from toolnexus.compose import continue_sse, event_to_dict, record, redact, replay, run_in_background, web
 from toolnexus.testing import ModelServer
 
 
@@ -47,9 +48,11 @@ def site(client: Client) -> Iterator[Callable[..., str]]:
 
     def serve(**options: Any) -> str:
         def app(environ: dict[str, Any], start_response: Any) -> Any:
-            body = continue_sse(environ.get("HTTP_LAST_EVENT_ID"))
+            last = environ.get("HTTP_LAST_EVENT_ID")
+            body = client.stream("hi").sse(**options) if last is None else continue_sse(last)
             if body is None:
-                body = client.stream("hi").sse(**options)
+                start_response("204 No Content", [])
+                return []
             start_response("200 OK", list(body.headers.items()))
             return body
 
@@ -156,6 +159,69 @@ def test_after_the_grace_the_run_is_cancelled(server: ModelServer, client: Clien
     assert continue_sse("nonsense") is None
 
 
+def test_a_client_may_come_back_before_its_old_connection_has_ended(
+    server: ModelServer, site: Callable[..., str]
+) -> None:
+    """The server has not noticed that the first one is gone: the new one takes over and gets the rest."""
+    server.say(["one ", "two ", "three"], hold=True)
+    url = site(heartbeat=None, resume_grace=5.0)
+    response = requests.get(url, stream=True, timeout=10)
+    first_id, _, data = next(events_of(response))
+    assert data["delta"] == "one "
+    again = requests.get(url, headers={"Last-Event-ID": first_id}, stream=True, timeout=10)
+    assert again.status_code == 200
+    server.release()
+    events = list(events_of(again))
+    assert [d["delta"] for _, kind, d in events if kind == "text"] == ["two ", "three"]
+    assert events[-1][1] == "done"
+    assert b"done" not in b"".join(pieces(response))
+    assert len(server.requests) == 1
+    # A browser comes back after the end, too: there is nothing more, and no second run.
+    last = {"Last-Event-ID": events[-1][0]}
+    assert requests.get(url, headers=last, timeout=10).content == b""
+    assert requests.get(url, headers={"Last-Event-ID": "run-0:1"}, timeout=10).status_code == 204
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1.0", "", "٣"])
+def test_an_event_id_that_is_none_harms_nobody(number: str, server: ModelServer, client: Client) -> None:
+    """What a client sends may be anything: it gets nothing, and the run still waits for the right one."""
+    server.say(["a", "b"])
+    body = client.stream("hi").sse(resume_grace=5)
+    id_ = next(body).decode().splitlines()[0].removeprefix("id: ")
+    body.close()
+    run_id = id_.rpartition(":")[0]
+    assert continue_sse(f"{run_id}:{number}") is None
+    assert continue_sse(f"{run_id}:77") is None
+    again = continue_sse(id_)
+    assert again is not None
+    assert b"event: done" in b"".join(again)
+
+
+def test_a_client_that_has_missed_too_much_gets_nothing(server: ModelServer, client: Client) -> None:
+    """What is no longer kept cannot be sent again, and a gap would not be seen."""
+    server.say(["x"] * 1200)
+    body = client.stream("hi").sse(resume_grace=5)
+    ids = [next(body).decode().splitlines()[0].removeprefix("id: ") for _ in range(1100)]
+    body.close()
+    assert continue_sse(ids[98]) is None
+    again = continue_sse(ids[99])
+    assert again is not None
+    rest = list(again)
+    assert rest[0].decode().startswith(f"id: {ids[100]}\n")
+    assert len(rest) == 1200 - 100 + 2
+
+
+def test_a_body_that_is_dropped_without_close(server: ModelServer, client: Client) -> None:
+    """Nobody can come back to it, so the run ends, whatever the grace."""
+    server.say(["a", "b"], hold=True)
+    body = client.stream("hi").sse(resume_grace=60)
+    next(body)
+    del body
+    gc.collect()
+    server.wait_for_disconnect(timeout=5)
+
+
 def test_wrong_durations_are_told(client: Client) -> None:
     """A heartbeat of nothing or a negative grace is an error."""
     for wrong in ({"heartbeat": 0}, {"resume_grace": -1}):
@@ -249,3 +315,126 @@ def test_events_are_plain_json(server: ModelServer, client: Client) -> None:
     assert data[-1]["error"]["status"] == 400
     assert "body" not in data[-1]["error"]
     assert {d["type"] for d in data} >= {"custom", "task", "value", "tool_call", "error"}
+
+
+class _Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _endless() -> list[Any]:
+    inside: list[Any] = [1]
+    inside.append(inside)
+    return inside
+
+
+def _deep() -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize(
+    ("payload", "plain"),
+    [
+        (float("nan"), "nan"),
+        ({"a": [float("inf"), 1.5]}, {"a": ["inf", 1.5]}),
+        ({(1, 2): 3, None: 4, True: 5, 6: 7}, {"(1, 2)": 3, "null": 4, "true": 5, "6": 7}),
+        ({b"k": {1}}, {"b'k'": "{1}"}),
+        (_Mute(), "<_Mute>"),
+        ([_Mute()], ["<_Mute>"]),
+    ],
+)
+def test_whatever_a_payload_is_it_goes_to_a_browser(
+    payload: Any, plain: Any, server: ModelServer, client: Client, tmp_path: Path
+) -> None:
+    """What has no JSON form becomes text, for a browser and for a recording, and nothing is missing."""
+    tool = Tool("odd", execute=lambda a, c: c.emit(payload))
+    server.call("odd", {})
+    server.say("ok")
+    sent = b"".join(client.stream("hi", [tool]).sse()).decode()
+    lines = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith("data: ")]
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    events = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert next(e["payload"] for e in events if e["type"] == "custom") == plain
+    assert events[-1]["type"] == "done"
+    server.call("odd", {})
+    server.say("ok")
+    recorded = list(record(client.stream("hi", [tool]), tmp_path / "r.jsonl"))
+    assert [e.type for e in replay(tmp_path / "r.jsonl")] == [e.type for e in recorded]
+
+
+def test_a_payload_inside_itself_or_too_deep_is_cut() -> None:
+    """It is shown as far as that makes sense."""
+    for payload in (_endless(), _deep()):
+        shown = json.dumps(event_to_dict(Custom(payload)))
+        assert '"..."' in shown
+        assert len(shown) < 1000
+
+
+class _Window:
+    """What a GUI has: an object with the callbacks as its methods."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.seen.append(event)
+
+
+def test_the_methods_of_an_owner_do_not_keep_it_alive(server: ModelServer, client: Client) -> None:
+    """A window that is closed ends its run, though the run has called its methods."""
+    server.say(["a", "b"], hold=True)
+    window = _Window()
+    handle = run_in_background(client.stream("hi"), window.on_event, window.on_event, owner=window)
+    until = time.monotonic() + 5
+    while not window.seen and time.monotonic() < until:
+        time.sleep(0.005)
+    assert window.seen[:1] == [Text("a")]
+    del window
+    gc.collect()
+    assert handle.join(5)
+    server.wait_for_disconnect(timeout=5)
+
+
+@pytest.mark.parametrize("owner", [5, (1,), {}, "text"])
+def test_an_owner_whose_end_cannot_be_known(owner: object, client: Client) -> None:
+    """It is told at once, before anything runs."""
+    with pytest.raises(ConfigurationError, match="owner"):
+        run_in_background(client.stream("hi"), print, owner=owner)
+
+
+@pytest.mark.parametrize("kind", ["consumed", "closed", "endless"])
+def test_on_finish_is_called_however_little_there_is(kind: str, server: ModelServer, client: Client) -> None:
+    """A stream that was read or closed before, or that has no terminal item, has an end, too."""
+    stream: Any = redact([Text("a ")]) if kind == "endless" else client.stream("hi")
+    if kind == "consumed":
+        server.say("x")
+        list(stream)
+    elif kind == "closed":
+        stream.close()
+    ends: list[Any] = []
+    assert run_in_background(stream, lambda event: None, ends.append).join(5)
+    assert [type(end) for end in ends] == [Error]
+    assert ends[0].error.kind
+
+
+@pytest.mark.parametrize("raised", [ValueError("boom"), SystemExit(3), KeyboardInterrupt()])
+def test_f120_the_error_says_what_the_callback_raised(
+    raised: BaseException, server: ModelServer, client: Client
+) -> None:
+    """on_finish is called once, and its error has what was raised as its cause."""
+
+    def fail(event: Event) -> None:
+        raise raised
+
+    server.say(["a", "b"], hold=True)
+    ends: list[Any] = []
+    assert run_in_background(client.stream("hi"), fail, ends.append).join(5)
+    assert len(ends) == 1
+    assert ends[0].error.__cause__ is raised
+    server.wait_for_disconnect(timeout=5)

@@ -46,7 +46,8 @@ class CancelScope:
     Cancels a run from anywhere, and ends it when its time is up.
 
     Give one to ``client.run(..., scope=scope)`` to be able to cancel it from another thread.
-    A scope serves one run at a time; it may be cancelled before the run begins.
+    It may be cancelled before the run begins, and a run that fails, or whose stream is left early, does not
+    cancel it: it may serve further runs.
 
     Args:
         timeout: Seconds until the scope ends by itself, counted from the start of the run;
@@ -67,6 +68,7 @@ class CancelScope:
         self.timeout = timeout if timeout is None else check_seconds("timeout", timeout)
         self.deadline: float | None = None
         self._parent = parent
+        self._of_run = parent is None
         self._reason: str | None = None
         self._cancelled = False
         self._expired = False
@@ -146,7 +148,7 @@ class CancelScope:
         if self._cancelled:
             why = f": {self._reason}" if self._reason else ""
             return RunCancelledError(f"the run was cancelled{why}")
-        what = "run" if self._parent is None else "call"
+        what = "run" if self._of_run else "call"
         limit = f" of {self.timeout:g} s" if self.timeout is not None else ""
         return RunTimeoutError(f"the {what} took longer than its timeout{limit}")
 
@@ -166,6 +168,21 @@ class CancelScope:
         outer = self._parent.remaining() if self._parent is not None else None
         own = max(0.0, self.deadline - time.monotonic()) if self.deadline is not None else None
         return own if outer is None else outer if own is None else min(own, outer)
+
+    def for_run(self, timeout: float | None = None) -> CancelScope:
+        """
+        Return the scope of one run: it ends with this one, and what ends the run leaves this one alone.
+
+        Args:
+            timeout: Seconds that the run may take, unless this scope says how long.
+        """
+        inner = CancelScope(timeout, parent=self)
+        inner._of_run = True
+        if (
+            self.timeout is not None and self.deadline is None
+        ):  # a deadline that is set holds for the run, too
+            inner.timeout = self.timeout
+        return inner
 
     @contextlib.contextmanager
     def child(self, timeout: float | None = None) -> Iterator[CancelScope]:
@@ -239,17 +256,24 @@ class CancelScope:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[CancelScope]:
-        """Start the clock of ``timeout``, and stop it at the end of the block."""
-        if self.timeout is None:
-            yield self
-            return
-        self.deadline = time.monotonic() + self.timeout
+        """Let the clock of ``timeout`` run, and end when the outer scope ends, until the end of the block."""
+        take_back = self._parent.on_cancel(self.cancel) if self._of_run and self._parent is not None else None
+        try:
+            with self._timed(self.timeout) if self.timeout is not None else contextlib.nullcontext():
+                yield self
+        finally:
+            if take_back is not None:
+                take_back()
+
+    @contextlib.contextmanager
+    def _timed(self, timeout: float) -> Iterator[None]:
+        self.deadline = time.monotonic() + timeout
         stop = threading.Event()
         # A thread of its own, and only where a timeout was asked for: it must be able to end a
         # read that a trickle of bytes keeps alive, which no timeout of the socket's does.
         threading.Thread(target=self._watch, args=(stop,), name="toolnexus-deadline", daemon=True).start()
         try:
-            yield self
+            yield
         finally:
             stop.set()
             self._expired = self._expired or time.monotonic() >= self.deadline

@@ -45,6 +45,7 @@ __all__ = [
     "Update",
     "UsageReport",
     "Value",
+    "of_call",
     "wanted",
 ]
 
@@ -331,6 +332,11 @@ class Done(Event):
     type: ClassVar[str] = "done"
     channel: ClassVar[str] = "lifecycle"
     result: RunResult
+
+
+def of_call(event: Event) -> bool:
+    """Tell whether an event is of something that a tool runs: then its namespace holds the call's id."""
+    return any(":" in part for part in event.origin.namespace)
 
 
 class _Seen:

@@ -19,7 +19,7 @@ import attrs
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.chunks import ToolRequest
 from toolnexus.errors import ConfigurationError
-from toolnexus.events import Custom, ToolCall, ToolFinished, ToolOutput
+from toolnexus.events import Custom, Event, ToolCall, ToolFinished, ToolOutput
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
@@ -27,6 +27,7 @@ from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolRe
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
+    from toolnexus.nesting import Inner
     from toolnexus.suspension import Answer
     from toolnexus.watch import WatchedTool
 
@@ -64,6 +65,7 @@ class _Job:
     #: When the tool was done, which the loop may hear of much later.
     ended: float | None = None
     watched: WatchedTool | None = None
+    inner: Inner | None = None
 
     @property
     def seconds(self) -> float:
@@ -194,8 +196,20 @@ class _Turn:
             self._finish(job, job.overdue() or payload)
         elif kind == "output":
             reporter.send(ToolOutput, request.id, request.name, str(payload))
+        elif isinstance(payload, Event):
+            reporter.pass_on(payload, self._inner(job))
         else:
             reporter.send(Custom, payload)
+
+    def _inner(self, job: _Job) -> Inner:
+        """Return what is inside a call; its namespace has the id, as calls of one tool run side by side."""
+        if job.inner is None:
+            from toolnexus.nesting import Inner  # most tools pass on no events, and importing shall be cheap
+
+            request, origin = job.request, self.run.reporter.origin
+            path = (*origin.namespace, f"{request.name}:{request.id}")
+            job.inner = Inner(path, request.id, origin.run_id)
+        return job.inner
 
     def _next_message(self) -> tuple[_Job, str, Any] | None:
         """Return the next message. What was reported is handed on first, unless a tool is done at once."""

@@ -15,7 +15,8 @@ A hook is an object with any of the methods, or a mapping of their names to func
 ``after_tool(view)``
     ``name``, ``args``, ``result``, ``id``, ``turn``; may return ``{"result": ...}``.
 
-Every view also has ``emit``, a function that sends a payload to whoever reads the stream.
+Every view also has ``emit``, a function that sends a payload to whoever reads the stream; what is sent
+after the hook's end is dropped.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from toolnexus.tools.base import ToolResult
 
 if TYPE_CHECKING:
     from toolnexus.chunks import Reply, ToolRequest
+    from toolnexus.report import Reporter
     from toolnexus.results import Message
     from toolnexus.run import Run
 
@@ -156,7 +158,8 @@ class Hooks:
 
     def _call(self, run: Run, name: str, function: Callable[[View], Any], view: View) -> Any:
         """Call a hook in a thread that can be left behind; what it raises ends the run."""
-        view["emit"] = lambda payload: run.reporter.send(Custom, payload)
+        emitted = _Emit(run)
+        view["emit"] = emitted
         run.reporter.flush()  # nobody knows how long a hook takes
         try:
             return call_abandonable(lambda: function(view), run.scope, name="hook")
@@ -165,6 +168,22 @@ class Hooks:
             raise
         except Exception as error:
             raise HookError(f"the hook {name} raised {type(error).__name__}: {error}") from error
+        finally:
+            emitted.close()
+
+
+class _Emit:
+    """Sends what a hook emits, until the hook is over: then the loop goes on, and nobody else may report."""
+
+    def __init__(self, run: Run) -> None:
+        self._reporter: Reporter | None = run.reporter
+
+    def __call__(self, payload: Any) -> None:
+        if self._reporter is not None:
+            self._reporter.send(Custom, payload)
+
+    def close(self) -> None:
+        self._reporter = None
 
 
 def _named(hook: Any, function: Any, point: str) -> str:

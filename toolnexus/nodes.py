@@ -50,14 +50,13 @@ def lifecycle(run: Run, outcome: list[RunResult]) -> Iterator[None]:
     if Lifecycle not in reporter.wants:
         yield
         return
-    reporter.send(Lifecycle, "started", run.name)
+    reporter.send(Lifecycle, "started", run.name, run.trigger)
     try:
         yield
     except ToolnexusError as error:
         reporter.at("", run.turns)
-        reporter.send(
-            Lifecycle, "cancelled" if error.kind == "cancelled" else "failed", run.name, None, str(error)
-        )
+        status = "cancelled" if error.kind == "cancelled" else "failed"
+        reporter.send(Lifecycle, status, run.name, run.trigger, str(error))
         raise
     reporter.at("", run.turns)
-    reporter.send(Lifecycle, _ENDS[outcome[0].status], run.name)
+    reporter.send(Lifecycle, _ENDS[outcome[0].status], run.name, run.trigger)

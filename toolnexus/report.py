@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from toolnexus.events import Event, Origin, Task, Update, Value
+
+if TYPE_CHECKING:
+    from toolnexus.nesting import Inner
 
 __all__ = ["Outlet", "Reporter"]
 
@@ -73,9 +76,26 @@ class Reporter:
         """
         if event not in self.wants or self.outlet is None:
             return False
-        self._seq += 1
+        self._seq += 1  # this is done for every delta: no call for it
         self.outlet.put(event(*args, origin=self.origin, seq=self._seq, timestamp=time.time()))
         return True
+
+    def pass_on(self, event: Event, inner: Inner) -> None:
+        """
+        Report an event of a run inside this one, if anybody wants it.
+
+        Args:
+            event: The event.
+            inner: What it is inside of.
+        """
+        labelled = inner.label(event, self.origin)
+        if labelled is None or type(labelled) not in self.wants or self.outlet is None:
+            return
+        self._seq = self._next_seq()
+        self.outlet.put(attrs.evolve(labelled, seq=self._seq))
+
+    def _next_seq(self) -> int:
+        return self._seq + 1
 
     def flush(self) -> None:
         """Hand on what was reported."""

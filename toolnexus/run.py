@@ -58,6 +58,7 @@ class Run:
         deps: The caller's own object for the tools.
         id: The conversation's id.
         name: The agent's name, for reports.
+        trigger: The id of the task that it runs for, in a flow.
     """
 
     options: Options
@@ -78,6 +79,7 @@ class Run:
     id: str | None = None
     run_id: str = attrs.field(factory=new_run_id)
     name: str = "agent"
+    trigger: str | None = None
     started: float = attrs.field(factory=time.monotonic)
     first_token: float | None = None
     #: Whether that piece was handed out or counts, so that a further try does not make it void.

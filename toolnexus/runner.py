@@ -234,9 +234,7 @@ def _limited(scope: Any, options: Options) -> CancelScope:
     scope = CancelScope() if scope is None else scope
     if not isinstance(scope, CancelScope):
         raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
-    if options.timeout is not None and scope.timeout is None:
-        scope.timeout = options.timeout
-    return scope
+    return scope.for_run(options.timeout)
 
 
 def make_runner(

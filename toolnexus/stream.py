@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toolnexus.cancel import CancelScope
 from toolnexus.closing import Closing
 from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
-from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
+from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text, of_call
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 
@@ -100,7 +100,8 @@ class Stream(Closing):
         except StopIteration:
             event = self._refill()
         if type(event) is Text:
-            self._text.append(event.delta)
+            if not of_call(event):
+                self._text.append(event.delta)
         elif isinstance(event, (Done, Error, AttemptFailed, Pending)):
             self._note(event)
         if self.events is not None:
@@ -150,7 +151,7 @@ class Stream(Closing):
         Returns:
             The result; None where it goes on in the background, or where the run failed, which is shown.
         """
-        from toolnexus.compose.display import display
+        from toolnexus.compose.displaying import display
 
         return display(self, approval=approval)
 
@@ -215,11 +216,12 @@ class Stream(Closing):
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Pending):
-            self._asked = event.request.id
+            if not of_call(event):
+                self._asked = event.request.id
             return
         if isinstance(event, AttemptFailed):
-            joined = self.text
-            self._text = [joined.removesuffix(event.text)]
+            if not of_call(event):
+                self._text = [self.text.removesuffix(event.text)]
             return
         self._terminal = event
         self._batch = iter(())
@@ -299,7 +301,7 @@ class Stream(Closing):
 
     def text_deltas(self) -> Iterator[str]:
         """
-        Yield the pieces of the text only.
+        Yield the pieces of the text only, without that of agents which tools run.
 
         Raises:
             ToolnexusError: The error that the run ended with, after the text that came before it.
@@ -307,7 +309,7 @@ class Stream(Closing):
         if self._terminal is not None and self._owner is not None and not self._text:
             self._outcome()
         for event in self:
-            if isinstance(event, Text):
+            if isinstance(event, Text) and not of_call(event):
                 yield event.delta
         self._outcome()
 

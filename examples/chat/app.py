@@ -14,7 +14,6 @@ from typing import Any
 from flask import Flask, Response, request
 
 from toolnexus import Client, Stream, tool
-from toolnexus.compose import continue_sse
 
 PAGE = Path(__file__).with_name("index.html")
 
@@ -42,13 +41,13 @@ def make_app(client: Client) -> Flask:
 
     @app.get("/chat")
     def chat() -> Response:
-        body = continue_sse(request.headers.get("Last-Event-ID"))
-        if body is None:
-            stream = client.stream(
-                request.args["prompt"], [send_mail, weather], id=request.args["id"], answers="wait"
-            )
-            streams[stream.run_id] = stream
-            body = stream.sse(heartbeat=0.5)
+        if "Last-Event-ID" in request.headers:  # a browser that asks for more of a run that has ended here
+            return Response(status=204)
+        stream = client.stream(
+            request.args["prompt"], [send_mail, weather], id=request.args["id"], answers="wait"
+        )
+        streams[stream.run_id] = stream
+        body = stream.sse(heartbeat=0.5)
         return Response(body, headers=body.headers)
 
     @app.post("/answer")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolnexus.compose.background import Background, run_in_background
-    from toolnexus.compose.display import display
+    from toolnexus.compose.displaying import display
     from toolnexus.compose.flow import (
         End,
         Flow,
@@ -79,7 +79,7 @@ _LATER = {
     "replay": "recording",
     "select": "projections",
     "summarize_namespaces": "projections",
-    "display": "display",
+    "display": "displaying",
     "Background": "background",
     "EventStreamBody": "web",
     "continue_sse": "web",

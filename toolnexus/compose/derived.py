@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError
-from toolnexus.events import AttemptFailed, Done, Error, Event, Text
+from toolnexus.events import AttemptFailed, Done, Error, Event, Text, of_call
 from toolnexus.results import RunResult
 from toolnexus.stream import Stream, _speaker
 
@@ -131,10 +131,11 @@ class DerivedStream(Stream):
 
     def _noted(self, event: Event) -> Event:
         kind = type(event)
-        if kind is Text:
+        if kind is Text and not of_call(event):
             self._text.append(event.delta)  # type: ignore[attr-defined]
         elif isinstance(event, AttemptFailed):
-            self._text = [self.text.removesuffix(event.text)]
+            if not of_call(event):
+                self._text = [self.text.removesuffix(event.text)]
         elif isinstance(event, (Done, Error)):
             self._terminal = event
             self._over = True

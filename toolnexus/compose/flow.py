@@ -10,6 +10,7 @@ from typing import Any, cast
 import attrs
 
 from toolnexus.cancel import CancelScope
+from toolnexus.collected import collector
 from toolnexus.compose.flow_context import FlowContext
 from toolnexus.compose.flow_engine import Engine
 from toolnexus.compose.flow_graph import Graph
@@ -118,6 +119,8 @@ class Flow(Graph):
         scope: CancelScope | None = None,
         max_steps: int | None = None,
         timeout: float | None = None,
+        collect_events: bool = False,
+        channels: Iterable[str] | None = None,
     ) -> FlowResult:
         """
         Run the flow to its end, in this thread.
@@ -130,6 +133,9 @@ class Flow(Graph):
             scope: What can cancel the run from another thread.
             max_steps: The most steps, for this run.
             timeout: Seconds that the run may take.
+            collect_events: Whether to keep what a stream would have yielded: in ``result.events``, or in
+                ``error.events`` where the flow fails.
+            channels: The channels to collect; None for the default set.
 
         Returns:
             The result; with the status "pending" where a node waits for a person.
@@ -137,7 +143,8 @@ class Flow(Graph):
         Raises:
             ToolnexusError: The flow failed; ``partial`` holds what it had reached.
         """
-        return self._run(self._prepare(beginning(self, state), id, deps, scope, max_steps, timeout))
+        job = self._prepare(beginning(self, state), id, deps, scope, max_steps, timeout)
+        return self._run(job, collect_events, channels)
 
     def stream(
         self,
@@ -189,6 +196,8 @@ class Flow(Graph):
         scope: CancelScope | None = None,
         max_steps: int | None = None,
         timeout: float | None = None,
+        collect_events: bool = False,
+        channels: Iterable[str] | None = None,
     ) -> FlowResult:
         """
         Go on with a run that ended as pending: in any process, whenever the answer is there.
@@ -202,6 +211,8 @@ class Flow(Graph):
             scope: See `run`.
             max_steps: See `run`.
             timeout: See `run`.
+            collect_events: See `run`.
+            channels: See `run`.
 
         Returns:
             The result; pending again where not everything was answered.
@@ -211,7 +222,8 @@ class Flow(Graph):
             ToolnexusError: The flow failed.
         """
         opening = answered(self, checkpoint, answers)
-        return self._run(self._prepare(opening, id, deps, scope, max_steps, timeout))
+        job = self._prepare(opening, id, deps, scope, max_steps, timeout)
+        return self._run(job, collect_events, channels)
 
     def resume_stream(
         self,
@@ -267,16 +279,26 @@ class Flow(Graph):
         scope = CancelScope() if scope is None else scope
         if not isinstance(scope, CancelScope):
             raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
+        scope = scope.for_run()
         if timeout is not None:
             scope.timeout = _number("timeout", timeout, low=0)
         return _Job(opening, checkpoints, deps, scope, limit)
 
-    def _run(self, job: _Job) -> FlowResult:
+    def _run(self, job: _Job, collect_events: bool, channels: Iterable[str] | None) -> FlowResult:
+        found = collector(job.run_id, collect_events, channels)
+
+        def begin(engine: Engine) -> None:
+            if found is not None:
+                engine.report_to(found[0], found[1], None, True)
+
         try:
-            return self._drive(job, threading.get_ident(), lambda engine: None)
-        except BaseException:
+            result = self._drive(job, threading.get_ident(), begin)
+        except BaseException as error:
             job.scope.cancel()  # tells nodes that are still running
+            if found is not None:
+                found[0].failed(error)
             raise
+        return result if found is None else found[0].finished(result)
 
     def _stream(
         self, job: _Job, channels: Iterable[str] | None, keep_events: bool, answers: str

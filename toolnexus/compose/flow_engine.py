@@ -31,13 +31,9 @@ from toolnexus.compose.flow_values import (
     merged,
     plain,
 )
-from toolnexus.compose.mux_sink import ending
 from toolnexus.errors import RunTimeoutError, ToolnexusError
 from toolnexus.events import (
     Checkpoint,
-    Custom,
-    Done,
-    Error,
     Event,
     Lifecycle,
     Message,
@@ -143,8 +139,10 @@ class Engine:
         self.lock = threading.RLock()  # guards the snapshot against nodes that run side by side
         self.broken: ToolnexusError | None = None
 
-    def report_to(self, outlet: Outlet, wants: frozenset[type[Event]], gate: Gate, takes_back: bool) -> None:
-        """Have the events that are wanted reported, and answers taken from whoever reads them."""
+    def report_to(
+        self, outlet: Outlet, wants: frozenset[type[Event]], gate: Gate | None, takes_back: bool
+    ) -> None:
+        """Have the events that are wanted reported, and answers taken from whoever reads them, if any."""
         self.outlet, self.wants, self.gate = Shared(outlet), wants, gate
         self.takes_text_back = takes_back
 
@@ -157,25 +155,6 @@ class Engine:
         reporter = FlowReporter(self.run_id, self.wants - (without or set()), outlet, namespace)
         reporter.numbers = self._numbers
         return reporter
-
-    def emit(self, reporter: Reporter, inside: tuple[str, ...], event: Event | None, payload: Any) -> None:
-        """Report what a node emits: a payload, an event of its own, or one of a stream inside it."""
-        if event is None:
-            reporter.send(Custom, payload)
-        elif isinstance(event, (Done, Error)):
-            inner = self.reporter(inside + event.namespace, reporter.outlet)
-            status, error = ending(event)
-            inner.send(Lifecycle, status, (inside + event.namespace)[-1], None, error)
-        elif type(event) in reporter.wants and reporter.outlet is not None:
-            origin = reporter.origin
-            if event.run_id:
-                origin = attrs.evolve(
-                    event.origin, run_id=self.run_id, namespace=inside + event.origin.namespace
-                )
-            reporter.outlet.put(
-                attrs.evolve(event, origin=origin, seq=next(self._numbers), timestamp=time.time())
-            )
-        reporter.flush()
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of an agent."""
@@ -198,8 +177,8 @@ class Engine:
         gate.close()
         return [answers[request.id] for request in requests if request.id in answers]
 
-    def run_inside(self, call: Call, flow: Graph, frame: Frame) -> None:
-        """Drive a flow that is a node of another."""
+    def run_inside(self, call: Call, flow: Graph, frame: Frame, max_steps: int) -> None:
+        """Drive a flow that is a node of another, with a limit of its own."""
         level = call.level
         self._run(
             Level(
@@ -210,7 +189,7 @@ class Engine:
                 call.scope,
                 call.outlet,
                 level.live,
-                flow.max_steps,
+                max_steps,
                 call.task_id,
             )
         )

@@ -145,6 +145,7 @@ class Graph:
         *,
         input: Callable[[dict[str, Any]], Any] | None = None,  # noqa: A002 - the plain word for it
         update: Callable[[dict[str, Any]], Any] | None = None,
+        max_steps: int | None = None,
         retry: int | RetryPolicy | None = None,
         on_error: Callable[..., Any] | None = None,
         timeout: float | None = None,
@@ -152,7 +153,7 @@ class Graph:
         """
         Add another flow as a node.
 
-        It counts its own steps; its events have the node's name in their namespace.
+        It counts its own steps up to a limit of its own; its events have the node's name in their namespace.
 
         Args:
             name: The node's name.
@@ -161,6 +162,8 @@ class Graph:
                 the same.
             update: A function of the flow's last state that returns what the node changes; by default
                 whatever the flow has changed.
+            max_steps: The most steps each time that it runs as this node; by default the flow's own
+                ``max_steps``, whatever was given to the run of the flow around it.
             retry: See `node`.
             on_error: See `node`.
             timeout: See `node`.
@@ -173,7 +176,8 @@ class Graph:
         for function in (input, update):
             if function is not None:
                 checked(function, f"an option of {name}")
-        return self._add(name, Nested(flow, input, update), retry, on_error, timeout)
+        limit = _number("max_steps", max_steps, low=1, optional=True, whole=True)
+        return self._add(name, Nested(flow, input, update, limit), retry, on_error, timeout)
 
     def parallel(self, *nodes: Step, name: str | None = None) -> str:
         """
@@ -233,6 +237,8 @@ class Graph:
         timeout: float | None,
     ) -> str:
         self._check_new(word("the name of a node", name))
+        if ":" in name:  # in a namespace it marks what a tool call has started
+            raise ConfigurationError(f"the name of a node must have no colon: {name!r:.60}")
         if retry is not None and not isinstance(retry, RetryPolicy):
             retries = _number("retry", retry, low=0, whole=True)
             retry = RetryPolicy(retries=retries) if retries else None

@@ -14,7 +14,8 @@ from toolnexus.cancel import CancelScope
 from toolnexus.compose.flow_context import FlowContext
 from toolnexus.compose.flow_values import End, FlowError, Goto, NodeError, PauseFlow, changed, plain
 from toolnexus.errors import ConfigurationError, RunTimeoutError, ToolnexusError
-from toolnexus.events import Event, UsageReport
+from toolnexus.events import Custom, Event, UsageReport
+from toolnexus.nesting import Inner
 from toolnexus.preparing import ask_for
 from toolnexus.results import RunResult
 
@@ -191,6 +192,7 @@ class _Emitter:
         self._call = call
         self._reporter = call.engine.reporter(call.level.namespace, call.outlet)
         self._reporter.at(call.node.name, call.step, "", call.attempt)
+        self._inner = Inner(call.namespace, call.task_id, call.engine.run_id)
         self._closed = False
 
     def close(self) -> None:
@@ -199,9 +201,12 @@ class _Emitter:
     def __call__(self, item: Any) -> None:
         if self._closed or self._call.scope.cancelled:
             return
-        event = item if isinstance(item, Event) else None
         try:
-            self._call.engine.emit(self._reporter, self._call.namespace, event, item)
+            if isinstance(item, Event):
+                self._reporter.pass_on(item, self._inner)
+            else:
+                self._reporter.send(Custom, item)
+            self._reporter.flush()
         except ToolnexusError:
             return  # the run has ended: what is emitted now is for nobody
 
@@ -248,6 +253,7 @@ class Nested:
     flow: Graph
     input: Callable[[dict[str, Any]], Any] | None = None
     update: Callable[[dict[str, Any]], Any] | None = None
+    max_steps: int | None = None
 
     def call(self, call: Call) -> Outcome:
         """Drive the flow, from where it stands."""
@@ -258,7 +264,7 @@ class Nested:
             raise call.error(str(error)) from error
         if call.task.inner is None:
             call.task.inner = self.flow.first_frame(begins)
-        call.engine.run_inside(call, self.flow, call.task.inner)
+        call.engine.run_inside(call, self.flow, call.task.inner, self.max_steps or self.flow.max_steps)
         after = call.task.inner.state
         update = changed(begins, after) if self.update is None else call.user(self.update, plain(after))
         return call.outcome(update)
@@ -285,7 +291,7 @@ class Agent:
                 prompt, self.tools, None, history, engine.deps, scope, dict(self.options)
             )
             ask_for(run, self.output)
-            run.name = call.node.name
+            run.name, run.trigger = call.node.name, call.task_id
             run.streaming = engine.outlet is not None
             run.retry_after_output = engine.takes_text_back
             run.gate = engine.gate if call.level.live else None

@@ -64,3 +64,6 @@ class FlowReporter(Reporter):
             return False
         self._seq = next(self.numbers) - 1
         return super().send(event, *args)
+
+    def _next_seq(self) -> int:
+        return next(self.numbers)

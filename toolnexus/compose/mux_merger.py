@@ -13,9 +13,10 @@ import attrs
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import CancelScope
 from toolnexus.compose.mux_buffer import Buffer, Item
-from toolnexus.compose.mux_sink import Sink, Source, ending
+from toolnexus.compose.mux_sink import Sink, Source
 from toolnexus.errors import RunTimeoutError
 from toolnexus.events import Debug, Done, Event, Heartbeat, Lifecycle, Origin
+from toolnexus.nesting import ending
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 from toolnexus.run import new_run_id

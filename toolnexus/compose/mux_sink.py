@@ -1,4 +1,4 @@
-"""What a producer puts its items into, and how events of inner streams are labelled on the way."""
+"""What a producer puts its items into."""
 
 from __future__ import annotations
 
@@ -12,36 +12,9 @@ import attrs
 from toolnexus.cancel import CancelScope
 from toolnexus.compose.mux_buffer import Buffer, Item
 from toolnexus.events import Custom, Done, Error, Event, Lifecycle, Origin
+from toolnexus.nesting import ending, relabel
 
-__all__ = ["Sink", "Source", "ending", "relabel"]
-
-#: How the status of a result is called in a `Lifecycle`.
-_ENDS = {"done": "completed", "incomplete": "completed", "pending": "interrupted"}
-
-
-def relabel(event: Event, namespace: tuple[str, ...], node: str = "", run_id: str = "") -> Event:
-    """
-    Return an event of an inner stream with where it comes from in the outer one.
-
-    Args:
-        event: The event.
-        namespace: What is put before its own namespace.
-        node: Its node, where it names none itself.
-        run_id: Its run, where it names none itself.
-    """
-    own = event.origin
-    origin = attrs.evolve(
-        own, namespace=namespace + own.namespace, node=own.node or node, run_id=own.run_id or run_id
-    )
-    return attrs.evolve(event, origin=origin)
-
-
-def ending(event: Done | Error) -> tuple[str, str | None]:
-    """Return the status and the error that a `Lifecycle` has for a terminal item."""
-    if isinstance(event, Done):
-        return _ENDS.get(event.result.status, "completed"), None
-    error = event.error
-    return ("cancelled" if error.kind == "cancelled" else "failed"), str(error)
+__all__ = ["Sink", "Source"]
 
 
 @attrs.define(eq=False)

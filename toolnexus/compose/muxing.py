@@ -7,7 +7,7 @@ The module has another name than its function: else importing it would put it in
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from toolnexus.cancel import CancelScope
@@ -151,6 +151,8 @@ def _sources(producers: Iterable[Any], scope: CancelScope) -> list[Source]:
             raise ConfigurationError(f"producers need different names; {name!r} comes twice or is empty")
         if not isinstance(producer, Iterable) and not callable(producer):
             raise ConfigurationError(f"{name} is neither iterable nor a function: {producer!r:.80}")
+        if isinstance(producer, Iterator) and any(producer is source.producer for source in found):
+            raise ConfigurationError(f"{name} is a producer already, and can be read once only")
         if inspect.iscoroutinefunction(producer) or inspect.isasyncgenfunction(producer):
             raise ConfigurationError(f"{name} is a coroutine function; a producer must be a plain one")
         found.append(Source(name, producer, CancelScope(parent=scope)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import attrs
@@ -13,6 +14,9 @@ from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, UsageRe
 __all__ = ["error_to_dict", "event_to_dict"]
 
 _ORIGIN = ("origin", "seq", "timestamp")
+
+#: How deep a value is looked into that is inside itself, or nearly so.
+_DEEPEST = 20
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
@@ -75,6 +79,39 @@ def error_to_dict(error: ToolnexusError) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value as plain JSON; what has no JSON form becomes text."""
-    if isinstance(value, (str, int, float, bool, type(None))):
+    if isinstance(value, (str, int, bool, type(None))):
         return value
-    return json.loads(json.dumps(value, default=str))
+    try:
+        return json.loads(json.dumps(value, default=_shown, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):  # odd keys or numbers, or it is inside itself
+        return _mended(value, _DEEPEST)
+
+
+def _mended(value: Any, depth: int) -> Any:
+    """Return a value as plain JSON, where that takes a look at each part of it."""
+    if isinstance(value, (str, int, bool, type(None))):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (dict, list, tuple)) and not depth:
+        return "..."
+    if isinstance(value, dict):
+        return {_key(key): _mended(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_mended(item, depth - 1) for item in value]
+    return _shown(value)
+
+
+def _key(key: Any) -> str:
+    """Return a key as JSON has it."""
+    if isinstance(key, (bool, type(None))):
+        return json.dumps(key)
+    return _shown(key)
+
+
+def _shown(value: Any) -> str:
+    """Return the text of an object, whatever its class thinks of that."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the class is the user's; an event is not lost over it
+        return f"<{type(value).__name__}>"

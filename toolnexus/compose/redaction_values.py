@@ -151,7 +151,24 @@ class Scrubber:
         for kind in (str, int, float, list, tuple, set, frozenset):
             if isinstance(value, kind):
                 return self._types[kind](value)
-        return value
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._bytes(value)
+        return self._opaque(value)
+
+    def _bytes(self, value: Any) -> Any:
+        """Redact bytes that are text; any others come back as they are."""
+        text = bytes(value).decode("utf-8", "surrogateescape")
+        redacted = redact_string(text, self.rules)
+        if redacted == text:
+            return value
+        data = redacted.encode("utf-8", "surrogateescape")
+        return bytearray(data) if isinstance(value, bytearray) else data
+
+    def _opaque(self, value: Any) -> Any:
+        """Return an object as it is, unless its text, which is what an output makes of it, holds a value."""
+        text = str(value)
+        redacted = redact_string(text, self.rules)
+        return value if redacted == text else redacted
 
     def _exception(self, value: Exception) -> Exception:
         args = self.value(value.args)

@@ -28,6 +28,8 @@ def event_from_dict(data: Mapping[str, Any]) -> Event:
     >>> event_from_dict({"type": "text", "delta": "Hel", "seq": 1})
     Text(delta='Hel')
     """
+    if not isinstance(data, Mapping):
+        raise ConfigurationError(f"this is no event: {data!r:.60}")
     cls = _CLASSES.get(str(data.get("type")))
     if cls is None:
         raise ConfigurationError(f"there is no event of the type {data.get('type')!r}")
@@ -59,15 +61,42 @@ def _origin(data: Mapping[str, Any]) -> Origin:
 
 
 def result_from_dict(data: Mapping[str, Any]) -> RunResult:
-    """Make a result from what `RunResult.to_dict` gave; a typed output stays plain JSON."""
-    known = _known(RunResult, data)
+    """Make a result, of its own class, from what its ``to_dict`` gave; a typed output stays plain JSON."""
+    cls = _result_class(data)
+    known = _known(cls, data)
+    if "producers" in known:
+        known["producers"] = {str(name): _producer(one) for name, one in known["producers"].items()}
     known["usage"] = Usage(**_known(Usage, data.get("usage") or {}))
     calls = data.get("tool_calls", ())
     known["tool_calls"] = [ToolCallRecord(**_known(ToolCallRecord, call)) for call in calls]
     known["attempts"] = [_attempt(item) for item in data.get("attempts", ())]
     known["pending"] = [Request.from_dict(item) for item in data.get("pending", ())]
     known["output_json"] = data.get("output")
-    return RunResult(**known)
+    return cls(**known)
+
+
+def _result_class(data: Mapping[str, Any]) -> type[RunResult]:
+    """Return the class of result that has such fields."""
+    if "producers" in data:
+        from toolnexus.compose.mux_merger import MuxResult
+
+        return MuxResult
+    if "state" in data and "steps" in data:
+        from toolnexus.compose.flow_values import FlowResult
+
+        return FlowResult
+    return RunResult
+
+
+def _producer(data: Mapping[str, Any]) -> Any:
+    from toolnexus.compose.mux_merger import ProducerResult
+
+    known = _known(ProducerResult, data)
+    result, error = known.get("result"), known.get("error")
+    if isinstance(result, Mapping) and {"run_id", "messages", "status"} <= set(result):
+        known["result"] = result_from_dict(result)
+    known["error"] = None if error is None else ToolnexusError(str(error))
+    return ProducerResult(**known)
 
 
 def _attempt(data: Mapping[str, Any]) -> AttemptRecord:

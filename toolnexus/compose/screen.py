@@ -17,6 +17,7 @@ from toolnexus.events import (
     ToolCall,
     ToolFinished,
     ToolOutput,
+    of_call,
 )
 
 __all__ = ["Screen"]
@@ -34,44 +35,66 @@ class Screen:
 
     def take(self, event: Event) -> None:
         """Take an event into the picture."""
-        if isinstance(event, Text):
-            self._running("text", event.delta)
+        if of_call(event):
+            self._take_inner(event)
+        elif isinstance(event, Text):
+            self._running("text", event)
         elif isinstance(event, Thinking):
-            self._running("thinking", event.delta)
+            self._running("thinking", event)
         elif isinstance(event, ToolCall):
-            self._blocks.append(
-                {"kind": "tool", "id": event.id, "name": event.name, "args": event.args, "output": ""}
-            )
+            self._add("tool", event, id=event.id, name=event.name, args=event.args, output="")
         elif isinstance(event, ToolOutput):
-            self._tool(event.id, event.name)["output"] += event.delta
+            self._tool(event)["output"] += event.delta
         elif isinstance(event, ToolFinished):
-            self._tool(event.id, event.name).update(output=event.output, done=True, is_error=event.is_error)
+            self._tool(event).update(output=event.output, done=True, is_error=event.is_error)
         elif isinstance(event, Pending):
-            self._blocks.append({"kind": "pending", "request": event.request})
+            self._add("pending", event, request=event.request)
         elif isinstance(event, AttemptFailed):
-            self._take_back(event.text)
+            self._take_back(event)
         elif isinstance(event, (Done, Error)):
             self.over = True
-            self._blocks.append({"kind": event.type, "event": event})
+            self._add(event.type, event, last=event)
 
-    def _running(self, kind: str, delta: str) -> None:
-        if not self._blocks or self._blocks[-1]["kind"] != kind:
-            self._blocks.append({"kind": kind, "parts": []})
-        self._blocks[-1]["parts"].append(delta)
+    def _add(self, kind: str, event: Event, **fields: Any) -> dict[str, Any]:
+        block: dict[str, Any] = {"kind": kind, "namespace": event.namespace, **fields}
+        self._blocks.append(block)
+        return block
 
-    def _tool(self, id_: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = next(
-            (b for b in reversed(self._blocks) if b["kind"] == "tool" and b["id"] == id_), None
-        )
-        if found is None:
-            found = {"kind": "tool", "id": id_, "name": name, "args": None, "output": ""}
-            self._blocks.append(found)
-        return found
+    def _last(self, event: Event) -> dict[str, Any] | None:
+        """Return the last block of the namespace of an event: what several agents say is not mixed up."""
+        return next((b for b in reversed(self._blocks) if b["namespace"] == event.namespace), None)
 
-    def _take_back(self, text: str) -> None:
+    def _take_inner(self, event: Event) -> None:
+        """Show what an agent says that a tool runs as that tool's output: it is no part of the answer."""
+        tools = [
+            b for b in self._blocks if b["kind"] == "tool" and f"{b['name']}:{b['id']}" in event.namespace
+        ]
+        if not tools:
+            return
+        if isinstance(event, (Text, ToolOutput)):
+            tools[-1]["output"] += event.delta
+        elif isinstance(event, ToolCall):
+            tools[-1]["output"] += f"\n[{event.name}]\n"
+        elif isinstance(event, AttemptFailed):
+            tools[-1]["output"] = tools[-1]["output"].removesuffix(event.text)
+
+    def _running(self, kind: str, event: Text | Thinking) -> None:
+        block = self._last(event)
+        if block is None or block["kind"] != kind:
+            block = self._add(kind, event, parts=[])
+        block["parts"].append(event.delta)
+
+    def _tool(self, event: ToolOutput | ToolFinished) -> dict[str, Any]:
+        mine = [b for b in self._blocks if b["kind"] == "tool" and b["namespace"] == event.namespace]
+        for block in reversed(mine):
+            if block["id"] == event.id:
+                return block
+        return self._add("tool", event, id=event.id, name=event.name, args=None, output="")
+
+    def _take_back(self, event: AttemptFailed) -> None:
         """Take the text of a try that failed out of the picture again."""
-        while self._blocks and self._blocks[-1]["kind"] in ("text", "thinking"):
-            block = self._blocks[-1]
+        text = event.text
+        while (block := self._last(event)) is not None and block["kind"] in ("text", "thinking"):
             if block["kind"] == "text":
                 joined = "".join(block["parts"])
                 if not text or not joined.endswith(text[-len(joined) :]):
@@ -80,7 +103,7 @@ class Screen:
                     block["parts"] = [joined[: -len(text)]]
                     return
                 text = text[: -len(joined)]
-            self._blocks.pop()
+            self._blocks = [other for other in self._blocks if other is not block]
 
     @property
     def text(self) -> str:
@@ -94,8 +117,22 @@ class Screen:
         Args:
             collapsible: Whether tool calls are HTML that folds; else one line each.
         """
-        parts = (_drawn(block, collapsible) for block in self._blocks)
+        speakers = {block["namespace"] for block in self._blocks if block["kind"] == "text"}
+        parts = [_drawn(block, collapsible) for block in self._blocks]
+        if len(speakers) > 1:
+            parts = [_signed(part, block) for part, block in zip(parts, self._blocks, strict=True)]
         return "\n\n".join(part for part in parts if part)
+
+    def ending(self) -> str:
+        """Return how the run ended, or nothing while it goes on."""
+        return _drawn(self._blocks[-1], False) if self.over else ""
+
+
+def _signed(part: str, block: dict[str, Any]) -> str:
+    """Put before a text who says it."""
+    if block["kind"] != "text" or not block["namespace"]:
+        return part
+    return f"**{_escaped('/'.join(block['namespace']))}**\n\n{part}"
 
 
 def _drawn(block: dict[str, Any], collapsible: bool) -> str:
@@ -109,8 +146,8 @@ def _drawn(block: dict[str, Any], collapsible: bool) -> str:
     if kind == "pending":
         return f"**{_escaped(block['request'].prompt)}**"
     if kind == "done":
-        return _ending(block["event"])
-    return f"**failed:** {_escaped(block['event'].error.describe())}"
+        return _ending(block["last"])
+    return f"**failed:** {_escaped(block['last'].error.describe())}"
 
 
 def _tool(block: dict[str, Any], collapsible: bool) -> str:

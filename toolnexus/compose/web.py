@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,42 +26,89 @@ __all__ = ["EventStreamBody", "continue_sse", "sse"]
 #: How many events are kept to be sent again to a client that comes back.
 _KEPT = 1000
 
-#: The runs whose clients may come back, by run id. Guarded by _lock.
+#: Seconds after which a connection looks whether the client has come back on another one.
+_LOOK = 0.25
+
+#: The runs that are being sent and whose clients may come back, by run id. Guarded by _lock, like all below.
+_open: weakref.WeakValueDictionary[str, _Hold] = weakref.WeakValueDictionary()
+
+#: Those whose clients are gone, until they come back or their grace is over.
 _waiting: dict[str, _Hold] = {}
 _lock = threading.Lock()
 
 
 class _Hold:
-    """A run between its client and the next one: the stream, what was sent last, and a clock."""
+    """A run and what was sent of it last, for the client that has it now and the next one."""
 
     def __init__(self, stream: Stream, heartbeat: float | None, grace: float) -> None:
         self.stream = stream
         self.heartbeat = heartbeat
         self.grace = grace
-        self.sent: deque[tuple[int, bytes]] = deque(maxlen=_KEPT)
+        self.body: EventStreamBody | None = None
         self.number = 0
         self.over = False
-        self.timer: threading.Timer | None = None
         self.until = 0.0
+        self._sent: deque[bytes] = deque(maxlen=_KEPT)
+        self._turn = threading.Lock()  # guards the reading of the stream, and all that comes of it
+        self._timer: threading.Timer | None = None
 
-    def wait(self) -> None:
-        """Keep the run for the grace, then cancel it; one that is over is only remembered."""
-        self.until = time.monotonic() + self.grace
-        with _lock:
-            for run_id in [r for r, hold in _waiting.items() if hold.until < time.monotonic()]:
-                del _waiting[run_id]
-            _waiting[self.stream.run_id] = self
+    def piece(self, body: EventStreamBody) -> bytes:
+        """Return the next piece for a body: what its client missed, what comes, or a heartbeat."""
+        until = None if self.heartbeat is None else time.monotonic() + self.heartbeat
+        while True:
+            with self._turn:
+                if self.body is not body:
+                    raise StopIteration  # the client has come back on another connection
+                if body.after < self.number:
+                    body.after += 1
+                    return self._sent[body.after - 1 - self.number]
+                if self.over:
+                    raise StopIteration
+                event = self.stream.next_within(self._patience(until))
+                if event is not None:
+                    self._keep(event)
+                    continue
+            if until is not None and time.monotonic() >= until:
+                return b": heartbeat\n\n"
+
+    def _patience(self, until: float | None) -> float | None:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        if not self.grace:
+            return left
+        return _LOOK if left is None else min(left, _LOOK)
+
+    def _keep(self, event: Event) -> None:
+        self.number += 1
+        self._sent.append(_encoded(event, f"{self.stream.run_id}:{self.number}"))
+        self.over = isinstance(event, (Done, Error))
+
+    def has_after(self, number: int) -> bool:
+        """Tell whether everything behind an event can still be sent."""
+        return self.number - len(self._sent) <= number <= self.number
+
+    def hand_over(self) -> None:
+        """Let go of the thread that has read the stream, once it is no longer at it."""
+        with self._turn:
+            self.stream.hand_over()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def left(self) -> None:
+        """The client is gone: keep the run for the grace, then cancel it; one that is over needs no clock."""
         self.stream.hand_over()
         if self.over:
             return
-        self.timer = threading.Timer(self.grace, self._give_up)
-        self.timer.name = f"toolnexus-grace-{self.stream.run_id}"
-        self.timer.daemon = True
-        self.timer.start()
+        self._timer = threading.Timer(self.grace, self._give_up)
+        self._timer.name = f"toolnexus-grace-{self.stream.run_id}"
+        self._timer.daemon = True
+        self._timer.start()
 
     def _give_up(self) -> None:
         with _lock:
-            mine = _waiting.pop(self.stream.run_id, None) is self
+            # The client may have come back, and have left again, since this clock was started.
+            mine = _waiting.get(self.stream.run_id) is self and self.until <= time.monotonic() + _LOOK
+            if mine:
+                del _waiting[self.stream.run_id]
         if mine:
             self.stream.close()
 
@@ -78,38 +126,41 @@ class EventStreamBody:
         "X-Accel-Buffering": "no",
     }
 
-    def __init__(self, hold: _Hold, after: int | None = None) -> None:
+    def __init__(self, hold: _Hold, after: int = 0) -> None:
         self._hold = hold
         self._closed = False
-        self._again = deque(data for number, data in hold.sent if after is not None and number > after)
+        #: The number of the event that was handed out last.
+        self.after = after
+        hold.body = self
 
     def __iter__(self) -> EventStreamBody:
         return self
 
     def __next__(self) -> bytes:
-        hold = self._hold
-        if self._again:
-            return self._again.popleft()
-        if hold.over or self._closed:
+        if self._closed:
             raise StopIteration
-        event = hold.stream.next_within(hold.heartbeat)
-        if event is None:
-            return b": heartbeat\n\n"
-        hold.number += 1
-        data = _encoded(event, f"{hold.stream.run_id}:{hold.number}")
-        hold.sent.append((hold.number, data))
-        hold.over = isinstance(event, (Done, Error))
-        return data
+        return self._hold.piece(self)
 
     def close(self) -> None:
         """The client is gone: cancel the run, or keep it for the grace."""
         if self._closed:
             return
         self._closed = True
-        if self._hold.grace > 0:
-            self._hold.wait()
+        hold = self._hold
+        now = time.monotonic()
+        with _lock:
+            if hold.body is not self:
+                return  # the client is there, on another connection
+            if hold.grace:
+                for run_id in [r for r, other in _waiting.items() if other.until < now]:
+                    del _waiting[run_id]
+                hold.until = now + hold.grace
+                _open.pop(hold.stream.run_id, None)
+                _waiting[hold.stream.run_id] = hold
+        if hold.grace:
+            hold.left()
         else:
-            self._hold.stream.close()
+            hold.stream.close()
 
 
 def _encoded(event: Event, id_: str) -> bytes:
@@ -134,26 +185,41 @@ def sse(stream: Stream, *, heartbeat: float | None = 15.0, resume_grace: float =
     stream.takes_text_back()
     if (heartbeat is not None and heartbeat <= 0) or resume_grace < 0:
         raise ConfigurationError("heartbeat must be positive, and resume_grace not negative")
-    return EventStreamBody(_Hold(stream, heartbeat, resume_grace))
+    hold = _Hold(stream, heartbeat, resume_grace)
+    if resume_grace:
+        with _lock:
+            _open[stream.run_id] = hold
+    return EventStreamBody(hold)
 
 
 def continue_sse(last_event_id: str | None) -> EventStreamBody | None:
     """
     Return the rest of a stream to a client that has come back.
 
+    Its earlier connection need not have ended, since a server often hears late that a client is gone: it
+    ends now.
+
     Args:
         last_event_id: What the client sent as ``Last-Event-ID``.
 
     Returns:
-        The body that goes on behind that event; None where no such run waits any more.
+        The body that goes on behind that event; None where no such run waits any more, or where not
+        everything behind that event is kept. A browser stops asking when it is answered with 204.
     """
-    run_id, _, number = (last_event_id or "").rpartition(":")
-    if not number.isdigit():
+    run_id, _, position = (last_event_id or "").rpartition(":")
+    if not (position.isascii() and position.isdigit() and len(position) < 20):
         return None
+    after = int(position)
     with _lock:
-        hold = _waiting.pop(run_id, None)
-    if hold is None or hold.until < time.monotonic():
-        return None
-    if hold.timer is not None:
-        hold.timer.cancel()
-    return EventStreamBody(hold, after=int(number))
+        hold = _waiting.get(run_id) or _open.get(run_id)
+        if (
+            hold is None
+            or not hold.has_after(after)
+            or (run_id in _waiting and hold.until < time.monotonic())
+        ):
+            return None
+        _waiting.pop(run_id, None)
+        _open[run_id] = hold
+        body = EventStreamBody(hold, after)
+    hold.hand_over()
+    return body

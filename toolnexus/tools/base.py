@@ -145,7 +145,13 @@ class Context:
         return self.scope.remaining()
 
     def emit(self, payload: Any) -> None:
-        """Send a payload of your own to whoever reads the stream, as a `Custom` event."""
+        """
+        Send something to whoever reads the stream, at once. After the tool's end it is dropped.
+
+        Args:
+            payload: A payload of your own, which becomes a `Custom`; or an event of an agent that the tool
+                runs, which is passed on with ``"tool name:call id"`` as its namespace.
+        """
         if self._emit is not None:
             self._emit("custom", payload)
 

@@ -1,11 +1,13 @@
 """
 Showing a stream: live in a notebook, in a terminal, or as plain text.
 
-Every display can take text back, so a model call that fails after output is tried again.
+Every display can take text back, so a model call that fails after output is tried again. The module has
+another name than its function: else importing it would put it in the function's place.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from toolnexus.abandon import start_thread
 from toolnexus.compose.screen import Screen
-from toolnexus.errors import ConfigurationError
-from toolnexus.events import Done, Event, Pending, Text
+from toolnexus.errors import ConfigurationError, InvalidAnswerError
+from toolnexus.events import Done, Event, Pending, Text, of_call
 from toolnexus.results import RunResult
 
 if TYPE_CHECKING:
@@ -90,14 +92,47 @@ def _ask_by_input(stream: Stream) -> Callable[[Request], None]:
     def ask(request: Request) -> None:
         if not _can_ask():
             return  # nobody is there: nothing is approved
-        hint = " [y/n] " if request.kind in ("approval", "interrupted") else " "
-        said = input(request.prompt + hint).strip()
-        if request.kind in ("approval", "interrupted"):
-            stream.answer(request, said.lower() in ("y", "yes"), reason=None if said else "no answer")
-        else:
-            stream.answer(request, bool(said), data=said)
+        prompt = request.prompt
+        while (
+            stream.waiting_for(request.id) is not None
+        ):  # of a replay, or an agent inside, nobody waits here
+            try:
+                _answer(stream, request, prompt)
+            except EOFError:
+                return
+            except InvalidAnswerError as error:
+                prompt = f"{error.message}\n{request.prompt}"
 
     return ask
+
+
+def _answer(stream: Stream, request: Request, prompt: str) -> None:
+    """
+    Ask once, and answer with what was said.
+
+    Raises:
+        EOFError: Nobody is there any more.
+        InvalidAnswerError: It does not fit.
+    """
+    yes_or_no = request.kind in ("approval", "interrupted")
+    said = input(f"{prompt} [y/n] " if yes_or_no else f"{prompt} ").strip()
+    if yes_or_no:
+        stream.answer(request, said.lower() in ("y", "yes"), reason=None if said else "no answer")
+    else:
+        stream.answer(request, bool(said), data=_meant(said, request.response_schema))
+
+
+def _meant(said: str, schema: dict[str, Any] | None) -> Any:
+    """Return what was typed as the kind of value that is asked for."""
+    kind = (schema or {}).get("type", "string")
+    if kind == "string" or not said:
+        return said
+    if kind == "boolean" and said.lower() in ("y", "yes", "n", "no"):
+        return said.lower().startswith("y")
+    try:
+        return json.loads(said)
+    except ValueError:
+        return said
 
 
 def _can_ask() -> bool:
@@ -178,10 +213,10 @@ class _Plain:
         self._finished = False
 
     def draw(self, screen: Screen, event: Event) -> None:
-        if self._live and isinstance(event, Text):
+        if self._live and isinstance(event, Text) and not of_call(event):
             sys.stdout.write(event.delta)
             sys.stdout.flush()
-        elif self._live and event.type in ("tool_call", "attempt_failed"):
+        elif self._live and not of_call(event) and event.type in ("tool_call", "attempt_failed"):
             sys.stdout.write(f"\n[{getattr(event, 'name', 'trying again')}]\n")
             sys.stdout.flush()
 
@@ -189,8 +224,9 @@ class _Plain:
         if not screen.over or self._finished:
             return
         self._finished = True
-        whole = screen.markdown(collapsible=False) if not self._live else ""
-        sys.stdout.write(whole + "\n")
+        # Of what was written as it came only the end is missing: the count of the tokens, or what went wrong.
+        last = "\n" + screen.ending() if self._live else screen.markdown(collapsible=False)
+        sys.stdout.write(last + "\n")
         sys.stdout.flush()
 
 
