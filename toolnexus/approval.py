@@ -15,6 +15,7 @@ from toolnexus.execution import Outcome, report_finished, report_unrun, run_one
 from toolnexus.run import Run
 from toolnexus.suspension import Answer, Request, pending, pending_of
 from toolnexus.tools.base import Tool, ToolResult, suspends
+from toolnexus.wording import describe_error
 
 __all__ = ["approval_of", "check_answer", "settle"]
 
@@ -30,7 +31,7 @@ def approval_of(tool: Tool, call: ToolRequest) -> ToolResult | None:
             if not tool.approval(args):
                 return None
         except Exception as error:
-            raise HookError(f"the approval of {call.name} raised {type(error).__name__}: {error}") from error
+            raise HookError(f"the approval of {call.name} raised {describe_error(error)}") from error
     data = {"name": call.name, "args": args, "decisions": ["approve", "edit", "reject", "respond"]}
     result = pending(f"Run {call.name}?", kind="approval", data=data)
     result.metadata[_APPROVAL] = True
@@ -108,7 +109,7 @@ def _wait_for(run: Run, request: Request) -> Answer | None:
         run.scope.check()
         raise
     except Exception as error:
-        raise HookError(f"wait_for raised {type(error).__name__}: {error}") from error
+        raise HookError(f"wait_for raised {describe_error(error)}") from error
     if answer is None:
         return None
     if not isinstance(answer, Answer):

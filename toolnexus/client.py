@@ -33,6 +33,7 @@ from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.transport.retry import OnError
 from toolnexus.watching import Observers, RunWatch, check_watches
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -581,7 +582,7 @@ class Client(ModelCalls):
                 _log.debug("%s: ended early: %s", run.run_id, error.message)
             raise
         except Exception as error:
-            wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
+            wrapped = ToolnexusError(f"unexpected {describe_error(error)}", partial=run.partial())
             raise wrapped from error
         return result
 

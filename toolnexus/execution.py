@@ -24,6 +24,7 @@ from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
 from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolResult, suspends
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
@@ -156,7 +157,6 @@ class _Turn:
     def _run(self, job: _Job, context: Context) -> None:
         """In the tool's thread: run it and send the result, whatever happens."""
         from toolnexus.tools.execute import execute_tool
-        from toolnexus.tools.plain import describe_error
 
         if context.scope.timeout is not None:
             context.scope.deadline = time.monotonic() + context.scope.timeout

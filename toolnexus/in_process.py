@@ -19,6 +19,7 @@ from toolnexus.results import Usage
 from toolnexus.trial import Trial
 from toolnexus.wire import ModelRequest
 from toolnexus.wire.transcript import prepare
+from toolnexus.wording import describe_error
 
 __all__ = ["LocalTrial", "create_in_process_client"]
 
@@ -144,7 +145,7 @@ def _pieces(
         if kind == "error":
             if isinstance(value, ToolnexusError):
                 raise value
-            raise APIError(f"the model function raised {type(value).__name__}: {value}") from value
+            raise APIError(f"the model function raised {describe_error(value)}") from value
         if kind == "end":
             return
         yield value

@@ -25,6 +25,7 @@ from toolnexus.stream import Stream
 from toolnexus.tools.base import Tool
 from toolnexus.toolset import ToolSet
 from toolnexus.values import Value
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,6 +51,9 @@ def ask_once(run: Run) -> Reply:
     except ToolnexusError as error:
         error.partial = run.partial()
         raise
+    except Exception as error:
+        wrapped = ToolnexusError(f"unexpected {describe_error(error)}", partial=run.partial())
+        raise wrapped from error
     finally:
         run.workers.close()
     return reply

@@ -32,6 +32,7 @@ from toolnexus.wire import Decoder, Dialect, ModelRequest
 from toolnexus.wire.errors import provider_error
 from toolnexus.wire.quirks import learn
 from toolnexus.wire.transcript import prepare
+from toolnexus.wording import describe_error
 
 __all__ = ["Trial"]
 
@@ -268,7 +269,7 @@ def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> di
         try:
             changed = options.body_transform(body)
         except Exception as error:
-            raise HookError(f"body_transform raised {type(error).__name__}: {error}") from error
+            raise HookError(f"body_transform raised {describe_error(error)}") from error
         if not isinstance(changed, (dict, type(None))):
             raise HookError(f"body_transform must return a dict or None, not {type(changed).__name__}")
         body = body if changed is None else changed

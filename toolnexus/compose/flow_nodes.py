@@ -17,6 +17,7 @@ from toolnexus.errors import ConfigurationError, RunTimeoutError, ToolnexusError
 from toolnexus.events import Event, UsageReport
 from toolnexus.preparing import ask_for
 from toolnexus.results import RunResult
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.client import Client
@@ -122,7 +123,7 @@ class Call:
         except ToolnexusError:
             raise
         except Exception as error:
-            raise self.error(f"{name} raised {type(error).__name__}: {error}") from error
+            raise self.error(f"{name} raised {describe_error(error)}") from error
         self.scope.check()  # one that was told to stop and did so has not finished
         return value
 

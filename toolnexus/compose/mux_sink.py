@@ -12,6 +12,7 @@ import attrs
 from toolnexus.cancel import CancelScope
 from toolnexus.compose.mux_buffer import Buffer, Item
 from toolnexus.events import Custom, Done, Error, Event, Lifecycle, Origin
+from toolnexus.wording import error_text
 
 __all__ = ["Sink", "Source", "ending", "relabel"]
 
@@ -41,7 +42,7 @@ def ending(event: Done | Error) -> tuple[str, str | None]:
     if isinstance(event, Done):
         return _ENDS.get(event.result.status, "completed"), None
     error = event.error
-    return ("cancelled" if error.kind == "cancelled" else "failed"), str(error)
+    return ("cancelled" if error.kind == "cancelled" else "failed"), error_text(error)
 
 
 @attrs.define(eq=False)
