@@ -55,7 +55,7 @@ class Output:
 
     def declare(self, run: Run) -> None:
         """Add to a run's requests what asks for the answer."""
-        for key in ("response_format", "text", "tool_choice", "toolConfig"):
+        for key in ("response_format", "text"):
             run.extra.pop(key, None)
         dialect = run.endpoint.dialect
         asked = getattr(dialect, "output_format", None)

@@ -248,12 +248,18 @@ def single(
     client: ModelCalls, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
 ) -> Run:
     """Prepare a run of one model call."""
+    messages = _listed(messages)
     listed = isinstance(messages, (list, tuple)) and all(
         isinstance(m, dict) and "role" in m for m in messages
     )
     prompt, history = (None, messages) if messages and listed else (messages, None)
     run, _ = client._prepare(prompt, tools, None, history, None, scope, overrides)
     return run
+
+
+def _listed(messages: Any) -> Any:
+    """Return messages as a list where they come one by one, as those of a generator do."""
+    return list(messages) if isinstance(messages, Iterator) else messages
 
 
 def translation(
@@ -264,16 +270,31 @@ def translation(
     overrides: dict[str, Any],
 ) -> Run:
     """Prepare a translated call: the messages' own system text goes before the client's."""
-    own = any(isinstance(m, dict) and m.get("role") in ("system", "developer") for m in messages or ())
+    messages = _listed(messages)
+    given = messages if isinstance(messages, (list, tuple)) else ()
+    own = any(isinstance(m, dict) and m.get("role") in ("system", "developer") for m in given)
     if options.system is not None or own:
         overrides = {**overrides, "system_prompt": options.system}
     tools = [*ToolSet(options.toolkit).all, *declared(options.tools)]
     run = single(client, messages, tools, scope, overrides)
     if options.tool_choice is not None and run.declarations:
-        run.extra.update(run.endpoint.dialect.choice(options.tool_choice))
+        run.choose(_choice(options.tool_choice))
     if options.max_tokens is not None:
+        if not isinstance(options.max_tokens, int) or options.max_tokens < 1:
+            raise ConfigurationError(f"max_tokens must be a number from 1, not {options.max_tokens!r:.80}")
         run.extra["max_tokens"] = options.max_tokens
     return run
+
+
+def _choice(choice: Any) -> str | dict[str, Any]:
+    """Return a tool choice, if it has a form that OpenAI's can have."""
+    if isinstance(choice, str):
+        return choice
+    if isinstance(choice, Mapping) and isinstance(choice.get("function", {}), Mapping):
+        return dict(choice)
+    raise ConfigurationError(
+        f'tool_choice must be "auto", "none", "required" or one function, not {choice!r:.80}'
+    )
 
 
 def chunked(run: Run) -> ChunkStream:
@@ -316,6 +337,8 @@ def declared(tools: Iterable[Any] | None) -> list[Tool]:
     Raises:
         ConfigurationError: Something is no declaration.
     """
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, (Iterable, type(None))):
+        raise ConfigurationError(f"tools must be a list of OpenAI-shaped declarations, not {tools!r:.80}")
     found: list[Tool] = []
     for item in tools or ():
         if isinstance(item, Tool):
@@ -332,6 +355,10 @@ def declared(tools: Iterable[Any] | None) -> list[Tool]:
                 or function.get("input_schema")
                 or {"type": "object", "properties": {}}
             )
+            if not isinstance(schema, Mapping):
+                raise ConfigurationError(
+                    f"the parameters of the tool {name!r} must be a schema, not {schema!r:.80}"
+                )
             found.append(Tool(name, str(function.get("description") or ""), dict(schema)))
     return found
 

@@ -6,8 +6,10 @@ import contextlib
 import copy
 import json
 import logging
+import math
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -287,8 +289,21 @@ def _dumped(body: dict[str, Any], run: Run) -> bytes:
         rest = _json({key: value for key, value in body.items() if key != "tools"})
         return mend_surrogates(f'{rest[:-1]},"tools":{run.declared}}}').encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the request body is not JSON: {error}") from error
+        odd = _odd_number(body, "body") if isinstance(error, ValueError) else None
+        raise ConfigurationError(f"the request body is not JSON: {odd or error}") from error
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _odd_number(value: Any, place: str) -> str | None:
+    """Return where the first number stands that JSON has no form for, or None; json names no place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value}"
+    items: Iterable[Any] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    return next(filter(None, (_odd_number(inner, f"{place}[{key!r}]") for key, inner in items)), None)

@@ -60,6 +60,7 @@ CONNECTION_ERRORS = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
+    UnicodeEncodeError,
 )
 
 
@@ -91,6 +92,11 @@ def before_headers(
         return ConfigurationError(f"the proxy cannot be used: {scrub(error_text(error))}")
     if isinstance(error, _BAD_ADDRESS):
         return ConfigurationError(f"the base_url, or the proxy, cannot be used: {scrub(error_text(error))}")
+    if isinstance(error, UnicodeEncodeError):
+        return ConfigurationError(
+            "the request cannot be sent: the base_url, the proxy's address, or what the session adds to it, "
+            f"has a character that {error.encoding} does not have, at position {error.start}"
+        )
     # Once there is a connection, the header that is wrong is one of the answer's.
     ours = isinstance(error, requests.exceptions.InvalidHeader) and not connected
     if ours or isinstance(error, requests.exceptions.InvalidSchema):
