@@ -139,6 +139,10 @@ class Run:
         self.choice = choice
         self._declare()
 
+    def system_prompt(self) -> str | None:
+        """Return the system text: the run's own, whoever is asked, and what the tools add to it."""
+        return "\n\n".join(filter(None, (self.options.system_prompt, self.tools.prompt()))) or None
+
     def _falls_back(self, error: ToolnexusError) -> bool:
         try:
             return bool(self.options.fallback_on(error))

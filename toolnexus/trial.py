@@ -36,7 +36,7 @@ from toolnexus.wire.quirks import learn
 from toolnexus.wire.transcript import prepare
 from toolnexus.wording import describe_error
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "transformed"]
 
 _log = logging.getLogger("toolnexus")
 
@@ -122,9 +122,8 @@ class Trial:
         run = self.run
         options = self.endpoint.options
         quirks = self.endpoint.quirks
-        system = "\n\n".join(filter(None, (options.system_prompt, run.tools.prompt())))
         messages, declarations = run.outgoing
-        prepared = prepare(messages, system or None)
+        prepared = prepare(messages, run.system_prompt())
         for repair in prepared.repairs:
             _log.debug("%s: the transcript was mended: %s", run.run_id, repair)
         self.request = ModelRequest(
@@ -137,7 +136,7 @@ class Trial:
             echo_reasoning=options.echo_reasoning,
         )
         dialect = self.endpoint.dialect
-        body = _transformed(options, dialect, {**dialect.body(self.request), **run.extra})
+        body = transformed(options, dialect, {**dialect.body(self.request), **run.extra})
         url = dialect.endpoint(options.base_url, self.request)
         headers = self._headers()
         data = _dumped(body, run)
@@ -256,7 +255,7 @@ def _hide_secrets(error: APIError, scrub: Scrubber) -> None:
     error.args = (error.message,)
 
 
-def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
+def transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     """Apply the user's changes to a body: a parameter of None takes the key out."""
     for key, value in options.request_params.items():
         if value is None:
