@@ -131,14 +131,17 @@ def check_answer(run: Run, request: Request, answer: Answer) -> None:
         raise InvalidAnswerError(f"the answer is for the request {answer.id!r}, not for {request.id!r}")
     if request.expired:
         raise InvalidAnswerError(f"it is too late to answer {request.id!r}")
+    if not isinstance(answer.ok, bool):
+        raise InvalidAnswerError(f"ok of an answer must be True or False, not {answer.ok!r:.80}")
     if not answer.ok:
         return
     if request.response_schema is not None:
         problems = check_arguments(request.response_schema, answer.data)
         if problems:
             raise InvalidAnswerError(f"the answer to {request.id!r} does not fit: {'; '.join(problems)}")
-    if request.kind == "approval" and isinstance(answer.data, Mapping) and "args" in answer.data:
-        _check_edit(run, request, answer.data["args"])
+    edited = answer.data if isinstance(answer.data, Mapping) else {}
+    if request.kind in ("approval", "interrupted") and "args" in edited:
+        _check_edit(run, request, edited["args"])
 
 
 def _check_edit(run: Run, request: Request, args: Any) -> None:
@@ -167,7 +170,7 @@ def finish(run: Run, outcome: Outcome, request: Request, answer: Answer | None) 
     else:
         outcome.answers = (*outcome.answers, answer)
         result = run_one(run, outcome.request, outcome.answers)
-        if suspends(result) and not result.metadata.get("asked"):
+        if suspends(result) and not (result.metadata.get("asked") or result.metadata.get(_APPROVAL)):
             result = ToolResult.error(f"unresolved: {request.prompt}")
             report_finished(run, outcome.request, result)
         outcome.result = result
@@ -182,7 +185,7 @@ def _approve(run: Run, outcome: Outcome, answer: Answer) -> None:
     if "args" in data:
         outcome.request = attrs.evolve(outcome.request, args=dict(data["args"]))
     outcome.approved = True
-    outcome.result = run_one(run, outcome.request)
+    outcome.result = run_one(run, outcome.request, outcome.answers)
 
 
 def _end(run: Run, outcome: Outcome, result: ToolResult) -> None:

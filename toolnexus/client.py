@@ -443,6 +443,7 @@ class Client(ModelCalls):
         scope: CancelScope | None = None,
         channels: Iterable[str] | None = None,
         keep_events: bool = False,
+        durable: bool = False,
         **overrides: Any,
     ) -> Stream:
         """
@@ -452,6 +453,7 @@ class Client(ModelCalls):
         """
         run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
         run.answers = to_answers(answers)
+        make_durable(run, storage, durable)
         return self._stream(run, storage, channels, keep_events, "now")
 
     def ask(
