@@ -363,6 +363,12 @@ def declared(tools: Iterable[Any] | None) -> list[Tool]:
     return found
 
 
+def openai_stream(chunks: ChunkStream, model: str) -> Iterator[dict[str, Any]]:
+    """Yield a call's chunks in the shape of OpenAI's stream; whoever leaves early cancels the call."""
+    with chunks:
+        yield from openai_chunks(chunks, model)
+
+
 def openai_chunks(chunks: Iterable[Chunk], model: str) -> Iterator[dict[str, Any]]:
     """Yield chunks in the shape of OpenAI's stream; a failure is a last one with an error."""
     id_, created = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
