@@ -18,14 +18,17 @@ from toolnexus import (
     Client,
     ConfigurationError,
     Context,
+    HookError,
     Image,
     MemoryStore,
+    Request,
     SqliteStore,
     StoreConflictError,
+    StoreError,
     Tool,
     ToolResult,
 )
-from toolnexus.testing import ModelServer, reply, tool_call
+from toolnexus.testing import Call, ModelServer, reply, tool_call
 
 POINTS = [
     f"{point}-{n}"
@@ -37,16 +40,22 @@ POINTS = [
 QUICK = ["before-model-1", "after-model-4", "before-4", "in-4", "after-4", f"after-model-{CALLS + 1}"]
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+STYLES = ["openai", "anthropic", "responses", "gemini"]
+
+#: Where a process is killed in which style; the quick part has two points for the latter two styles.
+KILLS = [(style, crash) for style in STYLES for crash in (QUICK if style in STYLES[:2] else QUICK[1:4:2])]
+
+
+@pytest.fixture(params=STYLES)
 def server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     with ModelServer(style=request.param) as server:
-        server.on_request(lambda r: step_answer(r.json["messages"]))
+        server.on_request(lambda r: step_answer(str(r.json)))
         yield server
 
 
-def step_answer(messages: list[dict[str, Any]]) -> Any:
+def step_answer(body: str) -> Any:
     """Ask for the next step until all are done; the history says how many were."""
-    done = str(messages).count("'result ") + str(messages).count("interrupted, and it is not known")
+    done = body.count("'result ") + body.count("interrupted, and it is not known")
     if done >= CALLS:
         return reply("all done")
     return tool_call("step", {"n": done + 1}, id=f"call{done + 1:05d}")
@@ -76,14 +85,18 @@ def check(server: ModelServer, folder: Path, crash: str) -> None:
     assert [m["role"] for m in messages] == ["user", *["assistant", "tool"] * CALLS, "assistant"]
 
 
-@pytest.mark.parametrize("crash", QUICK)
+@pytest.mark.parametrize(("server", "crash"), KILLS, indirect=["server"])
 def test_a_killed_run_goes_on_where_it_was(server: ModelServer, tmp_path: Path, crash: str) -> None:
     """Kill -9 at a point of a ten-tool run: the same call finishes it, every tool counted."""
     check(server, tmp_path, crash)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crash", [p for p in POINTS if p not in QUICK])
+@pytest.mark.parametrize(
+    ("server", "crash"),
+    [(style, crash) for style in STYLES for crash in POINTS if (style, crash) not in KILLS],
+    indirect=["server"],
+)
 def test_a_run_killed_at_every_step_goes_on(server: ModelServer, tmp_path: Path, crash: str) -> None:
     """The same at every step."""
     check(server, tmp_path, crash)
@@ -162,7 +175,7 @@ def test_a_failed_run_goes_on_too(server: ModelServer, tmp_path: Path, kind: str
     with make(server, store) as client:
         result = client.stream("go", tools, id="d", durable=True).result()
     assert (result.text, len(ran), result.turns) == ("ok", 1, 2)
-    assert "base64" in str(server.requests[-1].json["messages"])
+    assert "iVBORw0KGgo" in str(server.requests[-1].json)  # the image, in base64
     assert store.read_journal("d") == []
     store.close()
 
@@ -193,3 +206,190 @@ def test_a_durable_run_is_refused_where_it_cannot_be(server: ModelServer) -> Non
         store.clear_journal("d")
         server.say("ok")
         assert client.run("something else", tools, id="d", durable=True).text == "ok"
+
+
+class DyingStore(MemoryStore):
+    """Fails the first time that a journal is told of something, as a process that dies there does."""
+
+    def __init__(self, at: str, number: int = 1) -> None:
+        super().__init__()
+        self.left = number
+        self.at = at
+
+    def append_journal(self, id: str, entry: dict[str, Any]) -> None:  # noqa: A002
+        self.left -= entry["type"] == self.at
+        if self.left == 0:
+            self.left = -1
+            raise OSError("dead")
+        super().append_journal(id, entry)
+
+
+class Life:
+    """Lives of one durable run: the same call, again and again."""
+
+    def __init__(self, server: ModelServer, store: Any, *tools: Tool, **options: Any) -> None:
+        server.on_request(None)
+        self.server, self.tools = server, list(tools)
+        self.client = Client(
+            base_url=server.base_url, style=server.style, model="m", api_key="k", store=store, **options
+        )
+
+    def go(self, how: str) -> Any:
+        if how == "run":
+            return self.client.run("go", self.tools, id="d", durable=True)
+        return self.client.stream("go", self.tools, id="d", durable=True).result()
+
+    def dies(self, how: str) -> None:
+        with pytest.raises(StoreError, match="cannot write the journal of 'd': OSError: dead"):
+            self.go(how)
+
+
+@pytest.mark.parametrize("how", ["run", "stream"])
+@pytest.mark.parametrize("policy", ["retry", "ask", "fail"])
+def test_an_edited_call_is_interrupted_with_the_edited_arguments(
+    server: ModelServer, how: str, policy: str
+) -> None:
+    """What a person has changed is what runs again, or what is asked about: never what the model wanted."""
+    ran: list[Any] = []
+    asked: list[Request] = []
+
+    def wait_for(request: Request) -> Answer:
+        asked.append(request)
+        if request.kind == "interrupted":
+            return Answer.approve(request)
+        return Answer.edit(request, {"path": "safe"})
+
+    tool = Tool(
+        "delete",
+        execute=lambda args, ctx: ran.append(args["path"]) or "gone",
+        input_schema={"type": "object", "properties": {"path": {"type": "string"}}},
+        approval=True,
+        on_interrupted=policy,
+    )
+    life = Life(server, DyingStore("result"), tool, wait_for=wait_for)
+    server.call("delete", {"path": "everything"}, id="c1")
+    life.dies(how)
+    assert ran == ["safe"]
+    server.say("ok")
+    result = life.go(how)
+    assert result.status == "done"
+    assert result.tool_calls[0].args == {"path": "safe"}
+    assert ran == (["safe"] if policy == "fail" else ["safe", "safe"])
+    assert [request.kind for request in asked] == ["approval", *["interrupted"] * (policy == "ask")]
+    assert asked[-1].data["args"] == {"path": "safe" if policy == "ask" else "everything"}
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("how", ["run", "stream"])
+def test_a_crash_while_a_person_is_asked_only_asks_again(server: ModelServer, how: str) -> None:
+    """The tool has left to ask: nothing is in flight, and the question is the same one."""
+    asked: list[str] = []
+
+    def wait_for(request: Request) -> Answer:
+        asked.append(f"{request.kind}: {request.prompt}")
+        if len(asked) == 1:
+            raise OSError("the machine is gone")
+        return Answer(request.id, data="blue")
+
+    tool = Tool("paint", execute=lambda args, ctx: f"it is {ctx.ask('Which colour?')}")
+    life = Life(server, MemoryStore(), tool, wait_for=wait_for)
+    server.call("paint", {}, id="c1")
+    with pytest.raises(HookError, match="machine is gone"):
+        life.go(how)
+    server.say("ok")
+    result = life.go(how)
+    assert result.tool_calls[0].output == "it is blue"
+    assert asked == ["question: Which colour?"] * 2
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("policy", ["retry", "ask", "fail"])
+@pytest.mark.parametrize("how", ["resume", "resume_stream"])
+def test_a_resume_that_was_interrupted_follows_the_policy_too(
+    server: ModelServer, how: str, policy: str
+) -> None:
+    """An approved call that was in flight is not simply run a second time, though the answer is the same."""
+    ran: list[Any] = []
+    tool = Tool(
+        "delete",
+        execute=lambda args, ctx: ran.append(args) or "gone",
+        approval=True,
+        on_interrupted=policy,
+    )
+    life = Life(server, DyingStore("result"), tool)
+    server.call("delete", {}, id="c1")
+    [request] = life.go("run").pending
+
+    def resume(answer: Answer) -> Any:
+        done = getattr(life.client, how)("d", answer, [tool], durable=True)
+        return done if how == "resume" else done.result()
+
+    with pytest.raises(StoreError, match="dead"):
+        resume(Answer.approve(request))
+    server.say("ok")
+    result = resume(Answer.approve(request))
+    if policy == "ask":
+        assert (result.status, len(ran)) == ("pending", 1)
+        [again] = result.pending
+        assert again.kind == "interrupted"
+        result = resume(Answer.respond(again, "it was gone already"))
+    assert result.status == "done"
+    assert len(ran) == {"retry": 2, "ask": 1, "fail": 1}[policy]
+    [output] = [m["content"] for m in result.messages if m["role"] == "tool"]
+    assert {"retry": "gone", "ask": "it was gone already", "fail": "not known"}[policy] in output
+
+
+def test_a_tool_that_went_away_or_came_between_two_lives(server: ModelServer) -> None:
+    """What has finished needs no tool; what was in flight is an unknown one; a new one can be called."""
+    ran: list[str] = []
+
+    def tool(name: str) -> Tool:
+        return Tool(name, execute=lambda args, ctx: ran.append(name) or f"{name} ran", idempotent=True)
+
+    life = Life(server, DyingStore("result", 2), tool("one"), tool("two"), tool_concurrency=1)
+    server.call_many([Call("one", {}, "c1"), Call("two", {}, "c2")])
+    life.dies("run")
+    assert ran == ["one", "two"]
+    life.tools = [tool("three")]
+    server.call("three", {}, id="c3")
+    server.say("ok")
+    result = life.go("stream")
+    assert ran == ["one", "two", "three"]
+    outputs = [call.output for call in result.tool_calls]
+    assert outputs[0::2] == ["one ran", "three ran"]
+    assert outputs[1].startswith("Unknown tool: two.")
+
+
+@pytest.mark.parametrize("at", ["start", "reply", "call", "result"])
+@pytest.mark.parametrize("how", ["run", "stream"])
+def test_a_journal_that_cannot_be_written_is_an_error_of_the_store(
+    server: ModelServer, at: str, how: str
+) -> None:
+    """Nothing goes on that is not written down; the next life does."""
+    ran: list[Any] = []
+    tool = Tool("step", execute=lambda args, ctx: ran.append(args) or "x", idempotent=True)
+    life = Life(server, DyingStore(at), tool)
+    if at != "start":
+        server.call("step", {}, id="c1")
+    life.dies(how)
+    assert len(ran) == (1 if at == "result" else 0)
+    if at in ("start", "reply"):
+        server.call("step", {}, id="c1")
+    server.say("ok")
+    assert life.go(how).text == "ok"
+    assert len(ran) == (2 if at == "result" else 1)
+
+
+def test_results_with_odd_metadata_are_written_down(server: ModelServer) -> None:
+    """Metadata may hold anything, itself included; a file that cannot be read is told as ever."""
+    loop: dict[str, Any] = {"nan": float("nan")}
+    loop["self"] = loop
+    missing = Image("/nowhere/at/all.png")
+    tool = Tool("step", execute=lambda args, ctx: ToolResult("x", content=(missing,), metadata=loop))
+    life = Life(server, DyingStore("reply", 2), tool)
+    server.call("step", {}, id="c1")
+    server.say("lost")
+    life.dies("run")
+    server.say("ok")
+    assert life.go("run").text == "ok"
+    assert "all.png" in str(server.requests[-1].json)

@@ -1,5 +1,5 @@
 """
-Event streams of all kinds, for both dialects: valid, split, cut, mixed and broken.
+Event streams of all kinds, for all dialects: valid, split, cut, mixed and broken.
 
 Never an exception out of the iterator, never two terminal items or none, never a tool with arguments
 that were not sent.
@@ -7,6 +7,7 @@ that were not sent.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,11 @@ from toolnexus.testing import ModelServer, RecordedRequest, raw
 from toolnexus.transport.source import EventSource
 from toolnexus.wire import DIALECTS
 
-STYLES = ["openai", "anthropic"]
+STYLES = ["openai", "anthropic", "responses", "gemini"]
+
+#: The younger two share their examples: what they have in common with the others is tested there.
+GROUPS = pytest.mark.parametrize("group", [STYLES[:1], STYLES[1:2], STYLES[2:]], ids=" ".join)
+
 slowly = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -89,13 +94,14 @@ def wanted_calls(answer: Answer) -> list[tuple[str, dict[str, Any]]]:
 FRAMINGS: list[dict[str, Any]] = [{}, {"framing": "close"}, {"gzip": True}, {"framing": "length"}]
 
 
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @slowly
 @given(data=st.data(), answer=answers, framing=st.sampled_from(FRAMINGS))
 def test_a_valid_stream_says_what_was_sent(
-    style: str, endpoint: Endpoint, data: st.DataObject, answer: Answer, framing: dict[str, Any]
+    group: list[str], endpoint: Endpoint, data: st.DataObject, answer: Answer, framing: dict[str, Any]
 ) -> None:
     """However it is split, framed and filled up: the text, and each call once with its arguments."""
+    style = data.draw(st.sampled_from(group))
     pieces = data.draw(pieces_of(data.draw(dressed(encode(style, answer)))))
     events = endpoint.play(style, pieces, **framing)
     last = check_ending(events)
@@ -107,13 +113,19 @@ def test_a_valid_stream_says_what_was_sent(
     assert [(e.name, e.args) for e in events if isinstance(e, ToolCall)] == wanted_calls(answer)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @slowly
 @given(data=st.data(), answer=answers, framing=st.sampled_from(FRAMINGS), share=st.floats(0, 1))
 def test_a_cut_stream_runs_nothing(
-    style: str, endpoint: Endpoint, data: st.DataObject, answer: Answer, framing: dict[str, Any], share: float
+    group: list[str],
+    endpoint: Endpoint,
+    data: st.DataObject,
+    answer: Answer,
+    framing: dict[str, Any],
+    share: float,
 ) -> None:
     """Cut anywhere before the end signal: an Error with the text so far, and no tool."""
+    style = data.draw(st.sampled_from(group))
     whole = data.draw(dressed(encode(style, answer)))
     cut = whole[: int(share * len(whole))]
     events = endpoint.play(style, data.draw(pieces_of(cut)), **framing)
@@ -128,13 +140,14 @@ def test_a_cut_stream_runs_nothing(
     assert "".join(answer.texts).startswith(texts)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @slowly
 @given(data=st.data(), streams=st.lists(answers, min_size=1, max_size=2))
 def test_a_damaged_stream_ends_once(
-    style: str, endpoint: Endpoint, data: st.DataObject, streams: list[Answer]
+    group: list[str], endpoint: Endpoint, data: st.DataObject, streams: list[Answer]
 ) -> None:
     """Lost, repeated, mixed and changed events, and flipped bytes: one terminal item, tools get objects."""
+    style = data.draw(st.sampled_from(group))
     bytes_sent = data.draw(damaged([encode(style, answer) for answer in streams]))
     events = endpoint.play(style, data.draw(pieces_of(bytes_sent)))
     last = check_ending(events)
@@ -184,31 +197,36 @@ def check_decoding(data: st.DataObject, style: str, sent: bytes) -> None:
     assert decode(style, data.draw(pieces_of(sent))) == whole
 
 
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @settings(slowly, max_examples=150)
 @given(data=st.data(), streams=st.lists(answers, min_size=1, max_size=2))
-def test_decoding_is_the_same_for_every_split(style: str, data: st.DataObject, streams: list[Answer]) -> None:
+def test_decoding_is_the_same_for_every_split(
+    group: list[str], data: st.DataObject, streams: list[Answer]
+) -> None:
     """Damaged or not."""
+    style = data.draw(st.sampled_from(group))
     check_decoding(data, style, data.draw(damaged([encode(style, answer) for answer in streams])))
 
 
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @settings(slowly, max_examples=150)
 @given(data=st.data(), junk=st.lists(st.sampled_from(JUNK) | st.binary(max_size=40), max_size=6))
 @example(data=None, junk=JUNK)
-def test_junk_is_an_error_of_ours(style: str, data: Any, junk: list[bytes]) -> None:
+def test_junk_is_an_error_of_ours(group: list[str], data: Any, junk: list[bytes]) -> None:
     """Whatever comes, no other exception does."""
     if data is None:
-        for piece in junk:
+        for style, piece in itertools.product(group, junk):
             decode(style, [piece])
         return
+    style = data.draw(st.sampled_from(group))
     check_decoding(data, style, b"".join(junk))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", STYLES)
+@GROUPS
 @settings(slowly, max_examples=5000)
 @given(data=st.data(), streams=st.lists(answers, min_size=1, max_size=2))
-def test_decoding_at_length(style: str, data: st.DataObject, streams: list[Answer]) -> None:
+def test_decoding_at_length(group: list[str], data: st.DataObject, streams: list[Answer]) -> None:
     """The same, for long."""
+    style = data.draw(st.sampled_from(group))
     check_decoding(data, style, data.draw(damaged([encode(style, answer) for answer in streams])))

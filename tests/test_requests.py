@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -608,6 +609,29 @@ def test_body_transform_that_fails(transform: Any, why: str, endpoint: Endpoint)
     assert isinstance(error, (HookError, ConfigurationError))
     assert why in error.message
     assert not endpoint.seen
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_does_not_have(number: float, style: str, endpoint: Endpoint) -> None:
+    """They are refused with their place before anything is sent, wherever they come from."""
+    part = {"type": "text", "text": "a", "weight": [number]}
+    for options, prompt, place in (
+        ({"body_transform": lambda body: {**body, "x": {"y": [0, number]}}}, "go", "['x']['y'][1]"),
+        ({"request_params": {"top_p": number}}, "go", "top_p"),
+        ({"request_params": {"metadata": {"t": (number,)}}}, "go", "['metadata']['t'][0]"),
+        ({"hooks": {"before_llm": lambda view: {"tools": [{"n": number}]}}}, "go", "['tools'][0]['n']"),
+        ({}, [part], "weight")
+        if style == "openai"
+        else ({"request_params": {"top_p": number}}, "go", "top_p"),
+    ):
+        endpoint.seen.clear()
+        with endpoint.client(style, **options) as client, pytest.raises(ConfigurationError) as caught:
+            client.run(prompt)
+        assert "is not JSON" in caught.value.message
+        assert place in caught.value.message
+        assert str(number) in caught.value.message
+        assert not endpoint.seen
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])

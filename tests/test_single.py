@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolnexus import Chunk, Client, Error, RateLimitError, Tool, ToolnexusError, Usage
+from toolnexus import Chunk, Client, ConfigurationError, Error, RateLimitError, Tool, ToolnexusError, Usage
 from toolnexus.chunks import finish_reason
 from toolnexus.single import collect, finalize_tool_calls
 from toolnexus.testing import ModelServer
@@ -219,3 +219,52 @@ def test_fallbacks_depend_on_the_kind_of_error(server: ModelServer, client: Clie
             server.fail(status=400, message="bad request")
             other.say("took it")
             assert primary.run("go").text == "took it"
+
+
+@pytest.mark.parametrize("way", ["translate", "translate_stream", "chunks"])
+@pytest.mark.parametrize("messages", [object(), 5, b"x", {"role": "user"}, [1], [{"role": "x"}], None, ""])
+def test_messages_that_are_none(server: ModelServer, client: Client, way: str, messages: Any) -> None:
+    """They are a ConfigurationError of each single call, and nothing is sent."""
+    with pytest.raises(ConfigurationError):
+        getattr(client, way)(messages)
+    assert not server.requests
+
+
+@pytest.mark.parametrize("way", ["translate", "translate_stream"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tools": object()},
+        {"tools": "add"},
+        {"tools": DECLARED[0]},
+        {"tools": [5]},
+        {"tools": [{"function": {"name": "add", "parameters": 5}}]},
+        {"toolkit": object()},
+        {"tools": DECLARED, "tool_choice": object()},
+        {"tools": DECLARED, "tool_choice": {"function": "add"}},
+        {"system": 5},
+        {"max_tokens": "many"},
+        {"max_tokens": 0},
+        {"scope": 5},
+        {"bogus": 1},
+    ],
+    ids=str,
+)
+def test_arguments_of_a_translation_that_are_none(
+    server: ModelServer, client: Client, way: str, wrong: dict[str, Any]
+) -> None:
+    """Each is a ConfigurationError, and nothing is sent."""
+    with pytest.raises(ConfigurationError):
+        getattr(client, way)("x", **wrong)
+    assert not server.requests
+
+
+def test_messages_may_come_from_a_generator(server: ModelServer, client: Client) -> None:
+    """They are taken once, with their system text."""
+    messages = [{"role": "system", "content": "OWN"}, {"role": "user", "content": "x"}]
+    for _ in range(3):
+        server.say("ok")
+    assert client.translate(m for m in messages).text == "ok"
+    assert client.chunks(m for m in messages).collect().text == "ok"
+    assert "error" not in list(client.translate_stream(m for m in messages))[-1]
+    assert all("OWN" in str(request.json) for request in server.requests)

@@ -25,6 +25,7 @@ from toolnexus import (
     Done,
     Error,
     Lifecycle,
+    MemoryStore,
     Message,
     RateLimitError,
     RunCancelledError,
@@ -157,6 +158,28 @@ def test_result_drains_and_text_deltas_yield_text(server: ModelServer, client: C
         seen.extend(client.stream("hi").text_deltas())
     assert caught.value.partial is not None
     assert caught.value.partial.text == "partial"
+
+
+def test_a_stream_that_was_read_gives_nothing_more(server: ModelServer, client: Client) -> None:
+    """The loop, text_deltas() and result() agree: no event twice, the outcome as often as one likes."""
+    server.say(["a", "b"])
+    stream = client.stream("hi")
+    assert next(stream) == Text("a")
+    assert list(stream.text_deltas()) == ["b"]
+    for _ in range(2):
+        assert list(stream) == []
+        assert list(stream.text_deltas()) == []
+        assert stream.result().text == stream.text == "ab"
+    server.error_in_stream(after=["par"], type="overloaded_error")
+    stream = client.stream("hi")
+    assert isinstance(list(stream)[-1], Error)
+    for _ in range(2):
+        assert list(stream) == []
+        for again in (stream.text_deltas, stream.result):
+            with pytest.raises(ToolnexusError):
+                list(again())  # type: ignore[call-overload]
+    assert stream.text == "par"
+    assert len(server.requests) == 2
 
 
 def test_result_after_the_loop_is_the_same(server: ModelServer, client: Client) -> None:
@@ -425,6 +448,35 @@ def test_a_save_that_fails_is_an_error_that_carries_the_result(server: ModelServ
     assert error.partial is not None
     assert error.partial.text == "precious"
     assert error.partial.status == "done"
+
+
+@pytest.mark.parametrize("how", ["run", "stream"])
+def test_time_that_is_up_during_the_save_is_up_too_late(server: ModelServer, how: str) -> None:
+    """The run has reached its end, and the store may have it: it is done, and saved."""
+
+    class Slow(MemoryStore):
+        def save(self, *args: Any, **kwargs: Any) -> int:
+            time.sleep(0.5)
+            return super().save(*args, **kwargs)
+
+    server.say("precious")
+    with make(server, store=Slow()) as client:
+        if how == "run":
+            result = client.run("hi", id="c", timeout=0.3)
+        else:
+            *_, last = client.stream("hi", id="c", timeout=0.3)
+            assert isinstance(last, Done)
+            result = last.result
+        assert (result.status, result.text) == ("done", "precious")
+        assert client.conversation_store.get("c")[-1]["content"] == "precious"
+
+
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "response_timeout", "idle_timeout"])
+def test_a_time_that_no_system_can_wait_is_refused(server: ModelServer, name: str) -> None:
+    """2,000,000 seconds are the most, for each of the table."""
+    make(server, **{name: 2_000_000}).close()
+    with pytest.raises(ConfigurationError, match=f"{name} must be at most 2000000"):
+        make(server, **{name: 2_000_001})
 
 
 def test_a_conversation_goes_on_and_a_failed_run_leaves_no_trace(server: ModelServer, client: Client) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolnexus.results import Usage
-from toolnexus.testing import Call, ModelServer, Script, failure, raw, reply, tool_call
+from toolnexus.testing import Call, ModelServer, Script, failure, raw, reply, stream_error, tool_call
 
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -512,3 +512,30 @@ def test_raw_bytes_are_served_on_any_path(server: ModelServer) -> None:
         "text/html",
         "<html>",
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: raw("text"), "encode"),  # type: ignore[arg-type]
+        (lambda: raw(None), "bytes, not None"),  # type: ignore[arg-type]
+        (lambda: raw(chunks=["text"]), "bytes, not 'text'"),  # type: ignore[list-item]
+        (lambda: raw(chunks="text"), "list of bytes"),  # type: ignore[arg-type]
+        (lambda: raw(chunks=b"text"), "list of bytes"),  # type: ignore[arg-type]
+        (lambda: reply(b"text"), "must be a str"),  # type: ignore[arg-type]
+        (lambda: reply(["a", 1]), "must be a str"),  # type: ignore[list-item]
+        (lambda: reply(thinking=[b"a"]), "must be a str"),  # type: ignore[list-item]
+        (lambda: stream_error(after=b"a"), "must be a str"),  # type: ignore[arg-type]
+    ],
+)
+def test_texts_and_bytes_are_not_mixed_up(make: Any, why: str) -> None:
+    """What could not be sent is refused where it is scripted, and not in the server's thread."""
+    with pytest.raises(TypeError, match=why):
+        make()
+
+
+def test_raw_is_refused_by_the_server_too(server: ModelServer) -> None:
+    """`server.raw` says the same, and queues nothing."""
+    with pytest.raises(TypeError, match="encode"):
+        server.raw("text")  # type: ignore[arg-type]
+    server.assert_done()

@@ -57,6 +57,7 @@ from toolnexus.transport.connection import CancellableAdapter
 from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.http import HTTPRequest, Limits, Transport
 from toolnexus.transport.secret import Scrubber
+from toolnexus.transport.source import EventSource
 
 
 @pytest.fixture
@@ -596,6 +597,18 @@ def test_a_compressed_bomb_is_stopped(server: ModelServer) -> None:
     with client_of(server, retries=0, max_response_bytes=1_000_000) as client:
         error, _ = failed(client)
     assert isinstance(error, LimitError)
+
+
+@pytest.mark.parametrize("first", [b"data: ", b"{", b"\0"], ids=["events", "document", "zeros"])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_the_rest_of_an_answer_that_is_too_long_is_not_read(first: bytes, streaming: bool) -> None:
+    """It is cut, so it says nothing; joining and decoding it would take longer than unpacking it did."""
+    pieces = [first + bytes(1000), *[bytes(1000)] * 200]
+    source = EventSource(lambda: pieces.pop(0), max_response_bytes=100_000, streaming=streaming)
+    assert list(source) == []
+    assert isinstance(source.failure, LimitError)
+    assert source.cut_event
+    assert 95 < len(pieces) < 105
 
 
 # -- redirects, cookies, sessions ------------------------------------------------------------

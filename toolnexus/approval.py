@@ -15,6 +15,7 @@ from toolnexus.execution import Outcome, report_finished, report_unrun, run_one
 from toolnexus.run import Run
 from toolnexus.suspension import Answer, Request, pending, pending_of
 from toolnexus.tools.base import Tool, ToolResult, suspends
+from toolnexus.wording import describe_error
 
 __all__ = ["approval_of", "check_answer", "settle"]
 
@@ -30,7 +31,7 @@ def approval_of(tool: Tool, call: ToolRequest) -> ToolResult | None:
             if not tool.approval(args):
                 return None
         except Exception as error:
-            raise HookError(f"the approval of {call.name} raised {type(error).__name__}: {error}") from error
+            raise HookError(f"the approval of {call.name} raised {describe_error(error)}") from error
     data = {"name": call.name, "args": args, "decisions": ["approve", "edit", "reject", "respond"]}
     result = pending(f"Run {call.name}?", kind="approval", data=data)
     result.metadata[_APPROVAL] = True
@@ -108,7 +109,7 @@ def _wait_for(run: Run, request: Request) -> Answer | None:
         run.scope.check()
         raise
     except Exception as error:
-        raise HookError(f"wait_for raised {type(error).__name__}: {error}") from error
+        raise HookError(f"wait_for raised {describe_error(error)}") from error
     if answer is None:
         return None
     if not isinstance(answer, Answer):
@@ -130,14 +131,17 @@ def check_answer(run: Run, request: Request, answer: Answer) -> None:
         raise InvalidAnswerError(f"the answer is for the request {answer.id!r}, not for {request.id!r}")
     if request.expired:
         raise InvalidAnswerError(f"it is too late to answer {request.id!r}")
+    if not isinstance(answer.ok, bool):
+        raise InvalidAnswerError(f"ok of an answer must be True or False, not {answer.ok!r:.80}")
     if not answer.ok:
         return
     if request.response_schema is not None:
         problems = check_arguments(request.response_schema, answer.data)
         if problems:
             raise InvalidAnswerError(f"the answer to {request.id!r} does not fit: {'; '.join(problems)}")
-    if request.kind == "approval" and isinstance(answer.data, Mapping) and "args" in answer.data:
-        _check_edit(run, request, answer.data["args"])
+    edited = answer.data if isinstance(answer.data, Mapping) else {}
+    if request.kind in ("approval", "interrupted") and "args" in edited:
+        _check_edit(run, request, edited["args"])
 
 
 def _check_edit(run: Run, request: Request, args: Any) -> None:
@@ -166,7 +170,7 @@ def finish(run: Run, outcome: Outcome, request: Request, answer: Answer | None) 
     else:
         outcome.answers = (*outcome.answers, answer)
         result = run_one(run, outcome.request, outcome.answers)
-        if suspends(result) and not result.metadata.get("asked"):
+        if suspends(result) and not (result.metadata.get("asked") or result.metadata.get(_APPROVAL)):
             result = ToolResult.error(f"unresolved: {request.prompt}")
             report_finished(run, outcome.request, result)
         outcome.result = result
@@ -181,7 +185,7 @@ def _approve(run: Run, outcome: Outcome, answer: Answer) -> None:
     if "args" in data:
         outcome.request = attrs.evolve(outcome.request, args=dict(data["args"]))
     outcome.approved = True
-    outcome.result = run_one(run, outcome.request)
+    outcome.result = run_one(run, outcome.request, outcome.answers)
 
 
 def _end(run: Run, outcome: Outcome, result: ToolResult) -> None:

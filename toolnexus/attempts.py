@@ -15,6 +15,7 @@ from toolnexus.errors import (
 from toolnexus.events import AttemptFailed
 from toolnexus.run import Run
 from toolnexus.trial import Trial
+from toolnexus.wording import describe_error
 
 __all__ = ["call_model"]
 
@@ -101,7 +102,7 @@ def _wait_or_raise(trial: Trial, error: ToolnexusError, failures: int, waited: f
         policy = run.endpoint.options.retry
         delay = policy.delay(error, failures, run.scope.remaining(), waited) if may_go_on else None
     except Exception as raised:
-        raise HookError(f"on_error raised {type(raised).__name__}: {raised}") from raised
+        raise HookError(f"on_error raised {describe_error(raised)}") from raised
     goes_on = delay is not None or (may_go_on and run.next_endpoint(error) is not None)
     run.final = not may_go_on
     if goes_on and trial.handed_out:

@@ -342,6 +342,7 @@ class Client(Closing, ModelCalls):
         scope: CancelScope | None = None,
         channels: Iterable[str] | None = None,
         keep_events: bool = False,
+        durable: bool = False,
         **overrides: Any,
     ) -> Stream:
         """
@@ -351,7 +352,7 @@ class Client(Closing, ModelCalls):
         """
         from toolnexus.resume import to_answers
 
-        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides)
+        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides, durable=durable)
         run.answers = to_answers(answers)
         return self._runner.stream(run, storage, channels, keep_events, "now")
 

@@ -9,15 +9,19 @@ not stand there is done for real.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from toolnexus.chunks import Reply, ToolRequest
-from toolnexus.errors import ConfigurationError, StoreConflictError
+from toolnexus.errors import ConfigurationError, StoreConflictError, StoreError, ToolnexusError
+from toolnexus.execution import to_part
 from toolnexus.results import Message, Usage
 from toolnexus.suspension import pending
 from toolnexus.tools.base import Tool, ToolResult
+from toolnexus.tools.plain import plain
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer
@@ -46,7 +50,8 @@ class Journal:
         self._store = store
         self._id = id
         self._replies: list[dict[str, Any]] = []
-        self._started: set[str] = set()
+        #: The arguments of the calls that had begun before the crash, and not ended.
+        self._interrupted: dict[str, dict[str, Any] | None] = {}
         self._results: dict[str, dict[str, Any]] = {}
         self._at = 0
 
@@ -67,9 +72,9 @@ class Journal:
             "begins": begins,
             "answers": None if answers is None else [answer.to_dict() for answer in answers],
         }
-        entries = self._store.read_journal(self._id)
+        entries = self._call("read", lambda: self._store.read_journal(self._id))
         if not entries:
-            self._store.append_journal(self._id, {"type": "start", "version": version, **given})
+            self._append({"type": "start", "version": version, **given})
             return
         start = entries[0]
         if json.dumps([start.get("begins"), start.get("answers")]) != json.dumps(
@@ -90,9 +95,23 @@ class Journal:
         if entry["type"] == "reply":
             self._replies.append(entry)
         elif entry["type"] == "call":
-            self._started.add(entry["key"])
+            self._interrupted[entry["key"]] = entry.get("args")
+        elif entry["type"] == "asked":
+            self._interrupted.pop(entry["key"], None)
         elif entry["type"] == "result":
+            self._interrupted.pop(entry["key"], None)
             self._results[entry["key"]] = entry
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._call("write", lambda: self._store.append_journal(self._id, entry))
+
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except ToolnexusError:
+            raise
+        except Exception as error:
+            raise StoreError(f"cannot {what} the journal of {self._id!r}: {describe_error(error)}") from error
 
     # -- answers of the model ----------------------------------------------------------------
 
@@ -108,7 +127,7 @@ class Journal:
         self._at += 1
         entry = {"type": "reply", "reply": _reply_to(reply)}
         self._replies.append(entry)
-        self._store.append_journal(self._id, entry)
+        self._append(entry)
 
     # -- calls of tools ----------------------------------------------------------------------
 
@@ -117,22 +136,32 @@ class Journal:
         entry = self._results.get(_key(turn, request))
         return None if entry is None else _result_from(entry)
 
-    def interrupted(self, turn: int, request: ToolRequest) -> bool:
-        """Tell whether a call was running when the crash came."""
+    def interrupted(self, turn: int, request: ToolRequest) -> ToolRequest | None:
+        """
+        Return a call that was running when the crash came, as it ran, or None; it is told once.
+
+        A person, or a hook, may have given it other arguments than the model did.
+        """
         key = _key(turn, request)
-        return key in self._started and key not in self._results
+        if key not in self._interrupted:
+            return None
+        args = self._interrupted.pop(key)
+        return request if args is None else attrs.evolve(request, args=args)
 
     def keep_start(self, turn: int, request: ToolRequest) -> None:
         """Write down that a call begins; only then may it."""
-        key = _key(turn, request)
-        self._started.add(key)
-        self._store.append_journal(self._id, {"type": "call", "key": key, "name": request.name})
+        key, args = _key(turn, request), plain(request.args)
+        self._append({"type": "call", "key": key, "name": request.name, "args": args})
+
+    def keep_asked(self, turn: int, request: ToolRequest) -> None:
+        """Write down that a call has left to ask somebody: a crash from now on interrupts it no more."""
+        self._append({"type": "asked", "key": _key(turn, request)})
 
     def keep_result(self, turn: int, request: ToolRequest, result: ToolResult) -> None:
         """Write down what a call gave."""
         entry = {"type": "result", "key": _key(turn, request), **_result_to(result)}
         self._results[entry["key"]] = entry
-        self._store.append_journal(self._id, entry)
+        self._append(entry)
 
 
 def policy_for(tool: Tool) -> str:
@@ -140,8 +169,10 @@ def policy_for(tool: Tool) -> str:
     return "retry" if tool.idempotent and tool.on_interrupted == "ask" else tool.on_interrupted
 
 
-def interrupted_result(tool: Tool, request: ToolRequest) -> ToolResult | None:
+def interrupted_result(tool: Tool | None, request: ToolRequest) -> ToolResult | None:
     """Return the result of an interrupted call, or None where it may simply run again."""
+    if tool is None:
+        return None  # which is told as for any call of it
     policy = policy_for(tool)
     if policy == "retry":
         return None
@@ -195,13 +226,11 @@ class _KeptPart:
 
 
 def _result_to(result: ToolResult) -> dict[str, Any]:
-    # Metadata may hold anything; what has no JSON form is kept as text.
-    metadata = json.loads(json.dumps(result.metadata, default=str))
     return {
         "output": result.output,
         "is_error": result.is_error,
-        "metadata": metadata,
-        "content": [part.to_part() for part in result.content],
+        "metadata": plain(result.metadata),  # it may hold anything
+        "content": [to_part(part) for part in result.content],
     }
 
 

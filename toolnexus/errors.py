@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from toolnexus.wording import describe_error
+
 if TYPE_CHECKING:
     from toolnexus.events import Event
     from toolnexus.results import RunResult
@@ -102,7 +104,7 @@ class ToolnexusError(Exception):
 
     def describe(self) -> str:
         """Return the class, the message and the details that are known, in one line."""
-        return f"{type(self).__name__}: {self}"
+        return describe_error(self)
 
 
 # -- mistakes in how toolnexus is used -------------------------------------------------------

@@ -24,6 +24,7 @@ from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
 from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolResult, suspends
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from toolnexus.suspension import Answer
     from toolnexus.watch import WatchedTool
 
-__all__ = ["Outcome", "record", "run_calls", "run_one"]
+__all__ = ["Outcome", "record", "run_calls", "run_one", "to_part"]
 
 #: How many messages of running tools may wait for the loop.
 _MESSAGES = 64
@@ -158,7 +159,6 @@ class _Turn:
     def _run(self, job: _Job, context: Context) -> None:
         """In the tool's thread: run it and send the result, whatever happens."""
         from toolnexus.tools.execute import execute_tool
-        from toolnexus.tools.plain import describe_error
 
         if context.scope.timeout is not None:
             context.scope.deadline = time.monotonic() + context.scope.timeout
@@ -249,10 +249,14 @@ class _Turn:
 
     def _kept(self, job: _Job, result: ToolResult) -> ToolResult:
         """Return a result as the hooks leave it, once it is written down."""
-        if not suspends(result):
-            result = self.run.options.hooks.after_tool(self.run, job.request, result)
-            if self.run.journal is not None:
-                self.run.journal.keep_result(self.run.turns, job.request, result)
+        run = self.run
+        if suspends(result):
+            if run.journal is not None:
+                run.journal.keep_asked(run.turns, job.request)
+            return result
+        result = run.options.hooks.after_tool(run, job.request, result)
+        if run.journal is not None:
+            run.journal.keep_result(run.turns, job.request, result)
         return result
 
 
@@ -310,13 +314,9 @@ def _judged(run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | N
         return request, refusal, None
     tool = run.tools.get(request.name)
     assert tool is not None
-    asking = None
-    if journal is not None and journal.interrupted(run.turns, request):
-        from toolnexus.durable import interrupted_result
-
-        asking = interrupted_result(tool, request)
-        if asking is not None and not suspends(asking):
-            report_finished(run, request, asking)
+    again, asking = _interrupted(run, request)
+    if again is not None:
+        request = again
     elif tool.approval is not False:
         from toolnexus.approval import approval_of
 
@@ -324,6 +324,19 @@ def _judged(run: Run, request: ToolRequest) -> tuple[ToolRequest, ToolResult | N
     if asking is not None:
         run.watch.tool(run, request, asking)
     return request, asking, tool
+
+
+def _interrupted(run: Run, request: ToolRequest) -> tuple[ToolRequest | None, ToolResult | None]:
+    """Return a call that a crash interrupted, as it ran, and its result unless it may simply run again."""
+    again = run.journal.interrupted(run.turns, request) if run.journal is not None else None
+    if again is None:
+        return None, None
+    from toolnexus.durable import interrupted_result
+
+    result = interrupted_result(run.tools.get(request.name), again)
+    if result is not None and not suspends(result):
+        report_finished(run, again, result)
+    return again, result
 
 
 def run_one(run: Run, request: ToolRequest, answers: tuple[Answer, ...] = ()) -> ToolResult:
@@ -335,6 +348,9 @@ def run_one(run: Run, request: ToolRequest, answers: tuple[Answer, ...] = ()) ->
         known = run.journal.known(run.turns, request)
         if known is not None:
             return known
+        _, result = _interrupted(run, request)
+        if result is not None:
+            return result
     turn = _Turn(run)
     turn.drive([_Job(0, request, tool, answers)])
     return turn.results[0]
@@ -365,14 +381,14 @@ def record(run: Run, outcome: Outcome) -> None:
     content: Any = result.output
     if result.content:
         content = [{"type": "text", "text": result.output}] if result.output else []
-        content += [_to_part(part) for part in result.content]
+        content += [to_part(part) for part in result.content]
     message: Message = {"role": "tool", "tool_call_id": request.id, "content": content}
     if result.is_error:
         message[PROVIDER_KEY] = {"is_error": True}
     run.messages.append(message)
 
 
-def _to_part(part: Part) -> dict[str, Any]:
+def to_part(part: Part) -> dict[str, Any]:
     """Return a part for the transcript; of one that cannot be read the model is told so."""
     try:
         return part.to_part()

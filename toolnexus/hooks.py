@@ -32,6 +32,7 @@ from toolnexus.errors import ConfigurationError, HookError, ToolnexusError
 from toolnexus.events import Custom
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.tools.base import ToolResult
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.chunks import Reply, ToolRequest
@@ -167,7 +168,7 @@ class Hooks:
             run.scope.check()
             raise
         except Exception as error:
-            raise HookError(f"the hook {name} raised {type(error).__name__}: {error}") from error
+            raise HookError(f"the hook {name} raised {describe_error(error)}") from error
         finally:
             emitted.close()
 

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import queue
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
 from toolnexus.chunks import Chunk, Reply
 from toolnexus.client import Client
-from toolnexus.errors import APIError, ConfigurationError, MalformedEventError, ToolnexusError
+from toolnexus.errors import (
+    APIError,
+    ConfigurationError,
+    EmptyResponseError,
+    MalformedEventError,
+    ToolnexusError,
+)
 from toolnexus.merge import ReplyBuilder
 from toolnexus.results import Usage
-from toolnexus.trial import Trial
+from toolnexus.run import Run
+from toolnexus.trial import Trial, transformed
 from toolnexus.wire import ModelRequest
 from toolnexus.wire.transcript import prepare
+from toolnexus.wording import describe_error
 
 __all__ = ["LocalTrial", "create_in_process_client"]
 
@@ -70,7 +80,7 @@ class LocalTrial(Trial):
         run.reporter.at("model", run.turns + 1, f"msg-{secrets.token_hex(8)}", self.number)
         builder = self.builder = run.current = ReplyBuilder()
         messages, declarations = run.outgoing
-        prepared = prepare(messages, run.options.system_prompt)
+        prepared = prepare(messages, run.system_prompt())
         self.request = ModelRequest(
             model=self.endpoint.options.model,
             messages=prepared.messages,
@@ -78,18 +88,21 @@ class LocalTrial(Trial):
             tools=declarations,
             stream=run.streaming,
         )
-        body = self.endpoint.dialect.body(self.request)
+        dialect = self.endpoint.dialect
+        body = transformed(self.endpoint.options, dialect, {**dialect.body(self.request), **run.extra})
         asked = {
-            "messages": body["messages"],
+            "messages": body.get("messages", []),
             "tools": body.get("tools", []),
             "model": self.request.model,
             "body": body,
         }
         generate = self.endpoint.generate
         assert generate is not None
-        for piece in _pieces(generate, asked, run.scope):
-            run.reporter.flush()
-            self._hand_on(_take(builder, piece))
+        with contextlib.closing(_pieces(generate, asked, run)) as pieces:
+            for piece in pieces:
+                self._hand_on(_taken(builder, piece))
+        if not builder.seen:
+            raise EmptyResponseError("the model function gave nothing", retryable=False)
         self._hand_on(builder.flush())
         builder.raw_finish = builder.raw_finish or ("tool_calls" if len(builder.tools) else "stop")
         builder.model = self.request.model
@@ -101,13 +114,15 @@ class LocalTrial(Trial):
 
 
 def _pieces(
-    generate: Callable[[dict[str, Any]], Any], asked: dict[str, Any], scope: CancelScope
-) -> Iterator[Any]:
+    generate: Callable[[dict[str, Any]], Any], asked: dict[str, Any], run: Run
+) -> Generator[Any, None, None]:
     """Yield what the function gives, from a thread that can be left behind."""
     pieces: queue.Queue[tuple[str, Any]] = queue.Queue(64)
+    scope = run.scope
+    left = threading.Event()  # nobody reads on: the run has ended, or this try of it
 
     def put(kind: str, value: Any) -> bool:
-        while not scope.cancelled:
+        while not scope.cancelled and not left.is_set():
             try:
                 pieces.put((kind, value), timeout=POLL)
                 return True
@@ -135,6 +150,19 @@ def _pieces(
             put("error", error)
 
     start_thread(work, "generate")
+    try:
+        while True:
+            run.reporter.before_wait(lambda: not pieces.empty())
+            piece = _next(pieces, scope)
+            if piece is None:
+                return
+            yield piece[0]
+    finally:
+        left.set()
+
+
+def _next(pieces: queue.Queue[tuple[str, Any]], scope: CancelScope) -> tuple[Any] | None:
+    """Return what the function gives next, in a tuple, or None at its end; raises what it raised as ours."""
     while True:
         try:
             kind, value = pieces.get(timeout=POLL)
@@ -144,10 +172,20 @@ def _pieces(
         if kind == "error":
             if isinstance(value, ToolnexusError):
                 raise value
-            raise APIError(f"the model function raised {type(value).__name__}: {value}") from value
-        if kind == "end":
-            return
-        yield value
+            raise APIError(f"the model function raised {describe_error(value)}") from value
+        return None if kind == "end" else (value,)
+
+
+def _taken(builder: ReplyBuilder, piece: Any) -> list[Chunk]:
+    """Read a piece; one that is not made as it must be is the function's mistake, whatever it trips over."""
+    try:
+        return _take(builder, piece)
+    except ToolnexusError:
+        raise
+    except Exception as error:
+        raise MalformedEventError(
+            f"the model function gave a piece that cannot be read: {describe_error(error)}", retryable=False
+        ) from error
 
 
 def _take(builder: ReplyBuilder, piece: Any) -> list[Chunk]:

@@ -102,8 +102,8 @@ class ModelCalls:
         Yields:
             The chunks; a failure is a last one of the shape ``{"error": {...}}``.
         """
-        from toolnexus.single import Translation, chunked, openai_chunks, translation
+        from toolnexus.single import Translation, chunked, openai_stream, translation
 
         options = Translation(tools, toolkit, tool_choice, system, max_tokens)
         run = translation(self._runner, messages, options, scope, overrides)
-        return openai_chunks(chunked(run), run.options.model)
+        return openai_stream(chunked(run), run.options.model)

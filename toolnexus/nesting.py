@@ -7,6 +7,7 @@ import time
 import attrs
 
 from toolnexus.events import Done, Error, Event, Lifecycle, Origin, UsageReport
+from toolnexus.wording import error_text
 
 __all__ = ["Inner", "ending", "relabel"]
 
@@ -36,7 +37,7 @@ def ending(event: Done | Error) -> tuple[str, str | None]:
     if isinstance(event, Done):
         return _ENDS.get(event.result.status, "completed"), None
     error = event.error
-    return ("cancelled" if error.kind == "cancelled" else "failed"), str(error)
+    return ("cancelled" if error.kind == "cancelled" else "failed"), error_text(error)
 
 
 class Inner:

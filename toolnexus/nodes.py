@@ -9,6 +9,7 @@ from toolnexus.errors import RunTimeoutError, ToolnexusError
 from toolnexus.events import Lifecycle, Task, Update, Value
 from toolnexus.results import RunResult
 from toolnexus.run import Run
+from toolnexus.wording import error_text
 
 __all__ = ["lifecycle", "node"]
 
@@ -31,7 +32,9 @@ def node(run: Run, name: str) -> Iterator[None]:
         yield
     except ToolnexusError as error:
         reporter.at(name, step)
-        reporter.send(Task, "timeout" if isinstance(error, RunTimeoutError) else "error", task_id, str(error))
+        reporter.send(
+            Task, "timeout" if isinstance(error, RunTimeoutError) else "error", task_id, error_text(error)
+        )
         raise
     if name != "model":  # what follows a model call may still be about its message
         reporter.at(name, step)
@@ -56,7 +59,7 @@ def lifecycle(run: Run, outcome: list[RunResult]) -> Iterator[None]:
     except ToolnexusError as error:
         reporter.at("", run.turns)
         status = "cancelled" if error.kind == "cancelled" else "failed"
-        reporter.send(Lifecycle, status, run.name, run.trigger, str(error))
+        reporter.send(Lifecycle, status, run.name, run.trigger, error_text(error))
         raise
     reporter.at("", run.turns)
     reporter.send(Lifecycle, _ENDS[outcome[0].status], run.name, run.trigger)

@@ -13,6 +13,7 @@ import attrs
 import requests
 
 from toolnexus.cancel import LONGEST
+from toolnexus.chunks import mend_surrogates
 from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.hooks import Hooks
 from toolnexus.transport.failures import Timeouts
@@ -174,7 +175,7 @@ def _number(name: str, value: Any, *, low: float, optional: bool = False, whole:
 
 #: What one run may have otherwise than its client, and how it is checked.
 _OVERRIDES: dict[str, Callable[[Any], Any]] = {
-    "model": lambda value: _text("model", value),
+    "model": lambda value: _model(value),
     "system_prompt": lambda value: _text("system_prompt", value, optional=True),
     "max_turns": lambda value: _number("max_turns", value, low=0, whole=True),
     "timeout": lambda value: _number("timeout", value, low=0, optional=True),
@@ -206,6 +207,13 @@ def _text(name: str, value: Any, *, optional: bool = False) -> Any:
             f"{name} must be a {'text' if optional else 'non-empty text'}, not {value!r}"
         )
     return value
+
+
+def _model(value: Any) -> str:
+    name = str(_text("model", value))
+    if mend_surrogates(name) != name:
+        raise ConfigurationError(f"model has half a surrogate pair, which nobody can send: {name!a}")
+    return name
 
 
 def _url(value: Any, style: str) -> tuple[str, bool]:
@@ -355,7 +363,7 @@ def make_options(
     return Options(
         base_url=url,
         style=style,
-        model=_text("model", model),
+        model=_model(model),
         api_key=None if api_key is None else Secret(api_key.strip()),
         headers=_headers(headers),
         system_prompt=_text("system_prompt", system_prompt, optional=True),

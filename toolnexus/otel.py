@@ -16,6 +16,7 @@ from toolnexus import semconv as names
 from toolnexus._extras import need
 from toolnexus._version import __version__
 from toolnexus.watch import Watch, Watched, WatchedAttempt, WatchedRun, WatchedTool
+from toolnexus.wording import error_text
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -171,10 +172,12 @@ class Tracing(Watch):
     ) -> None:
         span.set_attributes(found)
         if error is not None and self._records(span):
-            span.record_exception(error)
+            with contextlib.suppress(Exception):  # one of the user's may fail at its own text
+                span.record_exception(error)
         if error is not None or failed:
             # The text of an error may quote a prompt or an answer.
-            text = str(error) if error is not None and self.capture_content else found[names.ERROR_TYPE]
+            said = error_text(error) if error is not None and self.capture_content else ""
+            text = said or found[names.ERROR_TYPE]
             span.set_status(self._trace.StatusCode.ERROR, text)
         span.end()
 

@@ -18,6 +18,7 @@ from toolnexus.errors import BadRequestError, ConfigurationError, OutputError, S
 from toolnexus.tools.adapt import plain
 from toolnexus.tools.arguments import check_arguments, without_nulls
 from toolnexus.tools.base import Tool, ToolResult
+from toolnexus.wording import error_text
 
 if TYPE_CHECKING:
     from toolnexus.run import Run
@@ -54,7 +55,7 @@ class Output:
 
     def declare(self, run: Run) -> None:
         """Add to a run's requests what asks for the answer."""
-        for key in ("response_format", "text", "tool_choice", "toolConfig"):
+        for key in ("response_format", "text"):
             run.extra.pop(key, None)
         dialect = run.endpoint.dialect
         asked = getattr(dialect, "output_format", None)
@@ -134,7 +135,7 @@ class Output:
         try:
             self.value = self.load(data)
         except Exception as error:  # noqa: BLE001 - constructors and validators of the user's run in there
-            return str(error) or type(error).__name__
+            return error_text(error) or type(error).__name__
         self.data = data
         return None
 

@@ -19,6 +19,7 @@ from toolnexus.cancel import POLL, CancelScope
 from toolnexus.errors import ToolnexusError
 from toolnexus.events import Done, Error, Event, Origin
 from toolnexus.results import RunResult
+from toolnexus.wording import describe_error
 
 __all__ = ["GRACE", "NothingCameError", "Pump"]
 
@@ -266,7 +267,6 @@ def _no_work(pump: Pump) -> RunResult:
 
 
 def _wrapped(error: BaseException) -> ToolnexusError:
-    from toolnexus.tools.plain import describe_error  # here, because importing shall be cheap
 
     wrapped = ToolnexusError(f"unexpected {describe_error(error)}")
     wrapped.__cause__ = error

@@ -26,10 +26,14 @@ def to_answers(answers: Any) -> list[Answer]:
         ConfigurationError: Something is no answer.
     """
     listed = list(answers) if isinstance(answers, Iterable) and not isinstance(answers, dict) else [answers]
-    found = [Answer.from_dict(item) if isinstance(item, dict) else item for item in listed]
+    found = [Answer.from_dict({"id": None, **item}) if isinstance(item, dict) else item for item in listed]
     for item in found:
         if not isinstance(item, Answer):
             raise ConfigurationError(f"an answer must be an Answer or a dict, not {item!r:.80}")
+        if not isinstance(item.id, str):
+            raise ConfigurationError(
+                f"an answer must name its request by its id, a text, not {item.id!r:.80}"
+            )
     return found
 
 
@@ -82,6 +86,8 @@ def go_on(run: Run, answers: list[Answer]) -> bool:
             "there is nothing to resume: no call of this conversation waits for an answer"
         )
     by_id = {answer.id: answer for answer in answers}
+    if len(by_id) < len(answers):
+        raise InvalidAnswerError("two answers are for the same request")
     requests = {
         request.id: request for outcome in outcomes if (request := pending_of(outcome.result)) is not None
     }

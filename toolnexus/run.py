@@ -11,13 +11,14 @@ import attrs
 from toolnexus.cancel import CancelScope
 from toolnexus.chunks import Reply
 from toolnexus.endpoint import Endpoint
-from toolnexus.errors import ToolnexusError
+from toolnexus.errors import HookError, ToolnexusError
 from toolnexus.merge import ReplyBuilder
 from toolnexus.options import Options
 from toolnexus.report import Reporter
 from toolnexus.results import AttemptRecord, Message, RunResult, Status, ToolCallRecord, Usage
 from toolnexus.toolset import ToolSet
 from toolnexus.watching import SILENT, RunWatch
+from toolnexus.wording import describe_error
 from toolnexus.workers import Workers
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Run:
         extra: More keys for the body of each request.
         answers: What to go on with, for a run that waited.
         output: The answer that the run shall give.
+        choice: Which tool the model must call, as OpenAI's ``tool_choice`` says it.
         journal: Where a durable run writes down what it does.
         gate: Where answers come in while it runs.
         watch: Who is told what happens.
@@ -74,6 +76,7 @@ class Run:
     gate: Gate | None = None
     journal: Journal | None = None
     output: Output | None = None
+    choice: str | dict[str, Any] | None = None
     watch: RunWatch = SILENT
     deps: Any = None
     id: str | None = None
@@ -116,17 +119,37 @@ class Run:
         self._declare()
 
     def _declare(self) -> None:
-        self.declarations = self.endpoint.dialect.tools(self.tools.all)
+        dialect = self.endpoint.dialect
+        self.declarations = dialect.tools(self.tools.all)
+        for key in ("tool_choice", "toolConfig"):
+            self.extra.pop(key, None)  # they may be those of an endpoint of another style
+        if self.choice is not None and self.declarations:
+            self.extra.update(dialect.choice(self.choice))
         if self.output is not None:
             self.output.declare(self)
         self.declared = None
 
     def next_endpoint(self, error: ToolnexusError) -> Endpoint | None:
         """Return where to ask after this error of the current endpoint, or None."""
-        if self.final or not self.options.fallback_on(error):
+        if self.final or not self._falls_back(error):
             return None
         position = self.endpoints.index(self.endpoint) + 1
         return self.endpoints[position] if position < len(self.endpoints) else None
+
+    def choose(self, choice: str | dict[str, Any]) -> None:
+        """Say which tool the model must call, whatever the endpoint speaks."""
+        self.choice = choice
+        self._declare()
+
+    def system_prompt(self) -> str | None:
+        """Return the system text: the run's own, whoever is asked, and what the tools add to it."""
+        return "\n\n".join(filter(None, (self.options.system_prompt, self.tools.prompt()))) or None
+
+    def _falls_back(self, error: ToolnexusError) -> bool:
+        try:
+            return bool(self.options.fallback_on(error))
+        except Exception as raised:
+            raise HookError(f"fallback_on raised {describe_error(raised)}") from raised
 
     def ask_for(self, output: Output) -> None:
         """Have the run give an answer of this kind."""

@@ -31,6 +31,7 @@ from toolnexus.stream import Stream
 from toolnexus.toolset import ToolSet
 from toolnexus.transport.http import Transport
 from toolnexus.watching import Observers, RunWatch, check_watches
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.watch import Watch
@@ -214,7 +215,7 @@ class Runner:
                 _log.debug("%s: ended early: %s", run.run_id, error.message)
             raise
         except Exception as error:
-            wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}", partial=run.partial())
+            wrapped = ToolnexusError(f"unexpected {describe_error(error)}", partial=run.partial())
             raise wrapped from error
         return result
 

@@ -25,6 +25,7 @@ from toolnexus.stream import Stream
 from toolnexus.tools.base import Tool
 from toolnexus.toolset import ToolSet
 from toolnexus.values import Value
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.cancel import CancelScope
@@ -48,6 +49,9 @@ def ask_once(run: Run) -> Reply:
     except ToolnexusError as error:
         error.partial = run.partial()
         raise
+    except Exception as error:
+        wrapped = ToolnexusError(f"unexpected {describe_error(error)}", partial=run.partial())
+        raise wrapped from error
     finally:
         run.workers.close()
     return reply
@@ -234,12 +238,18 @@ def single(
     runner: Runner, messages: Any, tools: Any, scope: CancelScope | None, overrides: dict[str, Any]
 ) -> Run:
     """Prepare a run of one model call."""
+    messages = _listed(messages)
     listed = isinstance(messages, (list, tuple)) and all(
         isinstance(m, dict) and "role" in m for m in messages
     )
     prompt, history = (None, messages) if messages and listed else (messages, None)
     run, _ = runner.prepare(prompt, tools, None, history, None, scope, overrides)
     return run
+
+
+def _listed(messages: Any) -> Any:
+    """Return messages as a list where they come one by one, as those of a generator do."""
+    return list(messages) if isinstance(messages, Iterator) else messages
 
 
 def translation(
@@ -250,16 +260,31 @@ def translation(
     overrides: dict[str, Any],
 ) -> Run:
     """Prepare a translated call: the messages' own system text goes before the client's."""
-    own = any(isinstance(m, dict) and m.get("role") in ("system", "developer") for m in messages or ())
+    messages = _listed(messages)
+    given = messages if isinstance(messages, (list, tuple)) else ()
+    own = any(isinstance(m, dict) and m.get("role") in ("system", "developer") for m in given)
     if options.system is not None or own:
         overrides = {**overrides, "system_prompt": options.system}
     tools = [*ToolSet(options.toolkit).all, *declared(options.tools)]
     run = single(runner, messages, tools, scope, overrides)
     if options.tool_choice is not None and run.declarations:
-        run.extra.update(run.endpoint.dialect.choice(options.tool_choice))
+        run.choose(_choice(options.tool_choice))
     if options.max_tokens is not None:
+        if not isinstance(options.max_tokens, int) or options.max_tokens < 1:
+            raise ConfigurationError(f"max_tokens must be a number from 1, not {options.max_tokens!r:.80}")
         run.extra["max_tokens"] = options.max_tokens
     return run
+
+
+def _choice(choice: Any) -> str | dict[str, Any]:
+    """Return a tool choice, if it has a form that OpenAI's can have."""
+    if isinstance(choice, str):
+        return choice
+    if isinstance(choice, Mapping) and isinstance(choice.get("function", {}), Mapping):
+        return dict(choice)
+    raise ConfigurationError(
+        f'tool_choice must be "auto", "none", "required" or one function, not {choice!r:.80}'
+    )
 
 
 def chunked(run: Run) -> ChunkStream:
@@ -302,6 +327,8 @@ def declared(tools: Iterable[Any] | None) -> list[Tool]:
     Raises:
         ConfigurationError: Something is no declaration.
     """
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, (Iterable, type(None))):
+        raise ConfigurationError(f"tools must be a list of OpenAI-shaped declarations, not {tools!r:.80}")
     found: list[Tool] = []
     for item in tools or ():
         if isinstance(item, Tool):
@@ -318,8 +345,18 @@ def declared(tools: Iterable[Any] | None) -> list[Tool]:
                 or function.get("input_schema")
                 or {"type": "object", "properties": {}}
             )
+            if not isinstance(schema, Mapping):
+                raise ConfigurationError(
+                    f"the parameters of the tool {name!r} must be a schema, not {schema!r:.80}"
+                )
             found.append(Tool(name, str(function.get("description") or ""), dict(schema)))
     return found
+
+
+def openai_stream(chunks: ChunkStream, model: str) -> Iterator[dict[str, Any]]:
+    """Yield a call's chunks in the shape of OpenAI's stream; whoever leaves early cancels the call."""
+    with chunks:
+        yield from openai_chunks(chunks, model)
 
 
 def openai_chunks(chunks: Iterable[Chunk], model: str) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from toolnexus.errors import ConfigurationError, StoreError, ToolnexusError
 from toolnexus.prompt import check_history
 from toolnexus.results import Message, RunResult
+from toolnexus.wording import describe_error
 
 __all__ = ["Storage", "check_store"]
 
@@ -89,6 +90,4 @@ class Storage:
         except ToolnexusError:
             raise
         except Exception as error:
-            raise StoreError(
-                f"cannot {what} conversation {self.id!r}: {type(error).__name__}: {error}"
-            ) from error
+            raise StoreError(f"cannot {what} conversation {self.id!r}: {describe_error(error)}") from error

@@ -35,7 +35,8 @@ class Stream(Closing):
     """
     The events of a run, as a plain iterator.
 
-    It ends with exactly one `Done` or `Error`. It can be iterated once, by one thread. Leaving the
+    It ends with exactly one `Done` or `Error`. It can be iterated once, by one thread; like any iterator
+    it gives nothing more after its end, while `result()` and `text` stay. Leaving the
     loop early, `close()`, a ``with`` block's end, Ctrl-C or dropping the last reference cancels
     the run.
 
@@ -303,11 +304,12 @@ class Stream(Closing):
         """
         Yield the pieces of the text only, without that of agents which tools run.
 
+        What was read before does not come again: of a stream that was read to its end there are no pieces
+        left, and its text is in `text`.
+
         Raises:
             ToolnexusError: The error that the run ended with, after the text that came before it.
         """
-        if self._terminal is not None and self._owner is not None and not self._text:
-            self._outcome()
         for event in self:
             if isinstance(event, Text) and not of_call(event):
                 yield event.delta

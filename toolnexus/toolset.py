@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolnexus.cancel import check_seconds
-from toolnexus.errors import ConfigurationError
+from toolnexus.errors import ConfigurationError, ToolnexusError
 from toolnexus.results import Message
 from toolnexus.tools.base import Tool
+from toolnexus.wording import describe_error
 
 __all__ = ["ToolSet", "as_tools", "check_tool"]
 
@@ -119,15 +120,10 @@ def as_tools(tools: Any) -> list[Tool]:
     """
     if tools is None:
         return []
-    listed = getattr(tools, "tools", tools)
-    if callable(listed) and not isinstance(listed, Iterable):
-        listed = listed() if listed is not tools else [listed]
-    if isinstance(listed, (Tool, str, bytes, dict)) or not isinstance(listed, Iterable):
-        listed = [listed]
     from toolnexus.tools.functions import as_tool
 
     found: list[Tool] = []
-    for item in listed:
+    for item in _listed(tools):
         if isinstance(item, Tool):
             found.append(item)
         elif isinstance(item, (list, tuple)):  # what `collect` and `openapi_tools` return
@@ -135,3 +131,20 @@ def as_tools(tools: Any) -> list[Tool]:
         else:
             found.append(as_tool(item))
     return found
+
+
+def _listed(tools: Any) -> list[Any]:
+    """Return what stands in a source, or the one thing that was given."""
+    try:
+        listed = getattr(tools, "tools", tools)
+        if callable(listed) and not isinstance(listed, Iterable):
+            listed = listed() if listed is not tools else [listed]
+        if isinstance(listed, (Tool, str, bytes, dict)) or not isinstance(listed, Iterable):
+            return [listed]
+        return list(listed)
+    except ToolnexusError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"the tools of {type(tools).__name__} cannot be listed: {describe_error(error)}"
+        ) from error

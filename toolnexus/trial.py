@@ -6,8 +6,10 @@ import contextlib
 import copy
 import json
 import logging
+import math
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,8 +34,9 @@ from toolnexus.wire import Decoder, Dialect, ModelRequest
 from toolnexus.wire.errors import provider_error
 from toolnexus.wire.quirks import learn
 from toolnexus.wire.transcript import prepare
+from toolnexus.wording import describe_error
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "transformed"]
 
 _log = logging.getLogger("toolnexus")
 
@@ -119,9 +122,8 @@ class Trial:
         run = self.run
         options = self.endpoint.options
         quirks = self.endpoint.quirks
-        system = "\n\n".join(filter(None, (options.system_prompt, run.tools.prompt())))
         messages, declarations = run.outgoing
-        prepared = prepare(messages, system or None)
+        prepared = prepare(messages, run.system_prompt())
         for repair in prepared.repairs:
             _log.debug("%s: the transcript was mended: %s", run.run_id, repair)
         self.request = ModelRequest(
@@ -134,7 +136,7 @@ class Trial:
             echo_reasoning=options.echo_reasoning,
         )
         dialect = self.endpoint.dialect
-        body = _transformed(options, dialect, {**dialect.body(self.request), **run.extra})
+        body = transformed(options, dialect, {**dialect.body(self.request), **run.extra})
         url = dialect.endpoint(options.base_url, self.request)
         headers = self._headers()
         data = _dumped(body, run)
@@ -253,7 +255,7 @@ def _hide_secrets(error: APIError, scrub: Scrubber) -> None:
     error.args = (error.message,)
 
 
-def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
+def transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     """Apply the user's changes to a body: a parameter of None takes the key out."""
     for key, value in options.request_params.items():
         if value is None:
@@ -268,7 +270,7 @@ def _transformed(options: Options, dialect: Dialect, body: dict[str, Any]) -> di
         try:
             changed = options.body_transform(body)
         except Exception as error:
-            raise HookError(f"body_transform raised {type(error).__name__}: {error}") from error
+            raise HookError(f"body_transform raised {describe_error(error)}") from error
         if not isinstance(changed, (dict, type(None))):
             raise HookError(f"body_transform must return a dict or None, not {type(changed).__name__}")
         body = body if changed is None else changed
@@ -286,8 +288,21 @@ def _dumped(body: dict[str, Any], run: Run) -> bytes:
         rest = _json({key: value for key, value in body.items() if key != "tools"})
         return mend_surrogates(f'{rest[:-1]},"tools":{run.declared}}}').encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the request body is not JSON: {error}") from error
+        odd = _odd_number(body, "body") if isinstance(error, ValueError) else None
+        raise ConfigurationError(f"the request body is not JSON: {odd or error}") from error
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _odd_number(value: Any, place: str) -> str | None:
+    """Return where the first number stands that JSON has no form for, or None; json names no place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value}"
+    items: Iterable[Any] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    return next(filter(None, (_odd_number(inner, f"{place}[{key!r}]") for key, inner in items)), None)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.chunks import ToolRequest
@@ -85,11 +86,10 @@ class Observers:
         self._blamed.add(id(watch))
         _log.log(
             level,
-            "%s of the watch %s raised %s: %s (the runs go on; this is said once)",
+            "%s of the watch %s raised %s (the runs go on; this is said once)",
             moment,
             watch,
-            type(error).__name__,
-            error,
+            describe_error(error),
             exc_info=level == logging.WARNING,
         )
 

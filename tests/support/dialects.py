@@ -1,4 +1,4 @@
-"""Strategies for event streams of both dialects: valid ones, and what can become of them."""
+"""Strategies for event streams of all dialects: valid ones, and what can become of them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,67 @@ def _anthropic(answer: Answer) -> list[bytes]:
     return [*events, said("message_stop")]
 
 
-_DIALECTS: dict[str, Callable[[Answer], list[bytes]]] = {"openai": _openai, "anthropic": _anthropic}
+def _responses(answer: Answer) -> list[bytes]:
+    def said(kind: str, **fields: Any) -> bytes:
+        return event({"type": f"response.{kind}", **fields}, f"response.{kind}")
+
+    head = {"id": "x", "object": "response", "model": "m", "error": None}
+    events = [said("created", response={**head, "status": "in_progress", "output": []})]
+    output: list[dict[str, Any]] = []
+    thought, text = "".join(answer.thinking), "".join(answer.texts)
+    if thought:
+        output.append(
+            {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": thought}]}
+        )
+        events.append(said("output_item.added", output_index=0, item={**output[0], "summary": []}))
+        at: dict[str, Any] = {"item_id": "rs", "output_index": 0, "summary_index": 0}
+        events += [said("reasoning_summary_text.delta", **at, delta=piece) for piece in answer.thinking]
+        events.append(said("output_item.done", output_index=0, item=output[0]))
+    if text or not (thought or answer.calls):
+        number = len(output)
+        part = {"type": "output_text", "text": text, "annotations": []}
+        output.append({"type": "message", "id": "msg", "role": "assistant", "content": [part]})
+        events.append(said("output_item.added", output_index=number, item={**output[-1], "content": []}))
+        at = {"item_id": "msg", "output_index": number, "content_index": 0}
+        events += [said("output_text.delta", **at, delta=piece) for piece in answer.texts]
+        events.append(said("output_text.done", **at, text=text))
+        events.append(said("output_item.done", output_index=number, item=output[-1]))
+    first = len(output)
+    for index, (name, args, _) in enumerate(answer.calls):
+        whole = json.dumps(args, ensure_ascii=answer.ascii)
+        item = {"type": "function_call", "id": f"fc-{index}", "call_id": f"call-{index}", "name": name}
+        output.append({**item, "arguments": whole})
+        events.append(said("output_item.added", output_index=first + index, item={**item, "arguments": ""}))
+    for index, fragment in _fragments(answer):
+        at = {"item_id": f"fc-{index}", "output_index": first + index}
+        events.append(said("function_call_arguments.delta", **at, delta=fragment))
+    for number, item in enumerate(output[first:], first):
+        at = {"item_id": item["id"], "output_index": number}
+        events.append(said("function_call_arguments.done", **at, arguments=item["arguments"]))
+        events.append(said("output_item.done", output_index=number, item=item))
+    usage = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+    whole_one = {**head, "status": "completed", "output": output, "usage": usage}
+    return [*events, said("completed", response=whole_one)]
+
+
+def _gemini(answer: Answer) -> list[bytes]:
+    def chunk(*parts: dict[str, Any], **more: Any) -> bytes:
+        candidate = {"content": {"parts": list(parts), "role": "model"}, "index": 0, **more}
+        return event({"candidates": [candidate], "modelVersion": "m", "responseId": "x"})
+
+    events = [chunk({"text": text, "thought": True}) for text in answer.thinking]
+    events += [chunk({"text": text}) for text in answer.texts]
+    for index, (name, args, _) in enumerate(answer.calls):
+        events.append(chunk({"functionCall": {"id": f"call-{index}", "name": name, "args": args}}))
+    return [*events, chunk({"text": ""}, finishReason="STOP")]
+
+
+_DIALECTS: dict[str, Callable[[Answer], list[bytes]]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "responses": _responses,
+    "gemini": _gemini,
+}
 
 
 def encode(style: str, answer: Answer) -> list[bytes]:
@@ -191,6 +251,14 @@ JUNK = [
     b'data: {"usage": {"prompt_tokens": "x"}}\n\n',
     b"data: " + b"[" * 3000 + b"\n\n",
     b'data: {"type": "message_start", "message": []}\n\n',
+    b'data: {"type": "response.output_item.added", "item": 5}\n\n',
+    b'data: {"type": "response.output_text.delta", "delta": []}\n\n',
+    b'data: {"type": "response.function_call_arguments.delta", "output_index": {}, "delta": "{"}\n\n',
+    b'data: {"type": "response.completed", "response": null}\n\n',
+    b'data: {"type": "response.failed", "response": {"error": {"message": "M"}}}\n\n',
+    b'data: {"candidates": null, "promptFeedback": {"blockReason": "SAFETY"}}\n\n',
+    b'data: {"candidates": [{"content": {"parts": [null, 1, {"functionCall": []}]}}]}\n\n',
+    b'data: {"candidates": [{"content": {"parts": {"text": 1}}, "finishReason": 5}]}\n\n',
     b"\r",
     b"\n",
 ]

@@ -35,6 +35,7 @@ from toolnexus.results import RunResult
 from toolnexus.run import new_run_id
 from toolnexus.stores.locks import ConversationLocks
 from toolnexus.stream import Stream
+from toolnexus.wording import describe_error
 
 __all__ = [
     "End",
@@ -339,7 +340,7 @@ class Flow(Graph):
             except ToolnexusError:
                 raise
             except Exception as error:
-                wrapped = ToolnexusError(f"unexpected {type(error).__name__}: {error}")
+                wrapped = ToolnexusError(f"unexpected {describe_error(error)}")
                 wrapped.partial = engine.result("incomplete")
                 raise wrapped from error
 

@@ -46,6 +46,7 @@ from toolnexus.events import (
 from toolnexus.report import Outlet, Reporter
 from toolnexus.results import Usage
 from toolnexus.suspension import Answer, Request
+from toolnexus.wording import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -274,7 +275,7 @@ class Engine:
             say("interrupted")
             raise
         except ToolnexusError as error:
-            say("cancelled" if error.kind == "cancelled" else "failed", str(error))
+            say("cancelled" if error.kind == "cancelled" else "failed", error_text(error))
             raise
         say("completed")
 
@@ -382,7 +383,7 @@ class Engine:
             raise
         except ToolnexusError as error:
             kind = "timeout" if isinstance(error, (NodeTimeoutError, RunTimeoutError)) else "error"
-            reporter.send(Task, kind, call.task_id, str(error))
+            reporter.send(Task, kind, call.task_id, error_text(error))
             raise
         payload = None if recovered is None else {"recovered": str(recovered)}
         reporter.send(Task, "finish", call.task_id, payload)

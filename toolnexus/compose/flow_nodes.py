@@ -18,6 +18,7 @@ from toolnexus.events import Custom, Event, UsageReport
 from toolnexus.nesting import Inner
 from toolnexus.preparing import ask_for
 from toolnexus.results import RunResult
+from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.client import Client
@@ -123,7 +124,7 @@ class Call:
         except ToolnexusError:
             raise
         except Exception as error:
-            raise self.error(f"{name} raised {type(error).__name__}: {error}") from error
+            raise self.error(f"{name} raised {describe_error(error)}") from error
         self.scope.check()  # one that was told to stop and did so has not finished
         return value
 

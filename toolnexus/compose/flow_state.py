@@ -9,6 +9,7 @@ import attrs
 from toolnexus.errors import ConfigurationError, StoreError, ToolnexusError
 from toolnexus.results import Message, Usage
 from toolnexus.suspension import Answer, Request
+from toolnexus.wording import describe_error
 
 __all__ = ["Checkpoints", "Frame", "Snapshot", "TaskState"]
 
@@ -139,7 +140,7 @@ class Snapshot:
             name, frame, usage = data["flow"], Frame.from_dict(data["frame"]), Usage(**data["usage"])
             found = cls(name, data["begins"], frame, data["status"], usage)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"this is no checkpoint of a flow: {type(error).__name__}: {error}") from error
+            raise StoreError(f"this is no checkpoint of a flow: {describe_error(error)}") from error
         if name != flow:
             raise ConfigurationError(f"the checkpoint belongs to the flow {name!r}, not to {flow!r}")
         return found
@@ -193,5 +194,5 @@ class Checkpoints:
             raise
         except Exception as error:
             raise StoreError(
-                f"cannot {what} the checkpoint of {self.id!r}: {type(error).__name__}: {error}"
+                f"cannot {what} the checkpoint of {self.id!r}: {describe_error(error)}"
             ) from error

@@ -21,6 +21,7 @@ from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
 from toolnexus.run import new_run_id
 from toolnexus.values import Value
+from toolnexus.wording import describe_error, error_text
 
 __all__ = ["Merger", "MuxResult", "MuxScope", "ProducerResult"]
 
@@ -56,7 +57,7 @@ class ProducerResult(Value):
             "delivered": self.delivered,
             "dropped": self.dropped,
             "result": result,
-            "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}",
+            "error": None if self.error is None else describe_error(self.error),
         }
 
 
@@ -153,11 +154,11 @@ class Merger(Pump):
         sink.report("started")
         try:
             status = self._feed(source, sink)
-            error = None if source.error is None else str(source.error)
+            error = None if source.error is None else error_text(source.error)
         except BaseException as raised:  # noqa: BLE001 - whatever a producer raises, the others go on
             source.error = raised
             status = "cancelled" if source.scope.cancelled else "failed"
-            error = f"{type(raised).__name__}: {raised}"
+            error = describe_error(raised)
         source.status = status
         sink.report(status, error)
         with self._lock:

@@ -9,6 +9,7 @@ import attrs
 
 from toolnexus.events import Done, Error, Event, Lifecycle, Origin, Pending, Task, Update, Value
 from toolnexus.values import Value as _Base
+from toolnexus.wording import error_text
 
 __all__ = ["NamespaceSummary", "lifecycle", "summarize_namespaces"]
 
@@ -90,7 +91,7 @@ class _Place:
         elif isinstance(event, Error):
             error = event.peek()
             self.status = "cancelled" if error.kind == "cancelled" else "failed"
-            self.error = str(error)
+            self.error = error_text(error)
         elif self.status == "interrupted":
             self.status = "running"  # somebody answered
 

@@ -85,7 +85,9 @@ class Screen:
         block["parts"].append(event.delta)
 
     def _tool(self, event: ToolOutput | ToolFinished) -> dict[str, Any]:
-        mine = [b for b in self._blocks if b["kind"] == "tool" and b["namespace"] == event.namespace]
+        mine: list[dict[str, Any]] = [
+            b for b in self._blocks if b["kind"] == "tool" and b["namespace"] == event.namespace
+        ]
         for block in reversed(mine):
             if block["id"] == event.id:
                 return block

@@ -170,7 +170,12 @@ def _pieces(text: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the pieces of a text: those given, or its words with their spaces."""
     if text is None:
         return ()
-    return tuple(_WORDS.findall(text)) if isinstance(text, str) else tuple(text)
+    if isinstance(text, str):
+        return tuple(_WORDS.findall(text))
+    pieces = () if isinstance(text, bytes) else tuple(text)
+    if isinstance(text, bytes) or not all(isinstance(piece, str) for piece in pieces):
+        raise TypeError(f"a text must be a str or a list of them, not {text!r:.80}")
+    return pieces
 
 
 def _usage(usage: tuple[int, int] | Usage | None) -> Usage | None:
@@ -327,11 +332,19 @@ def raw(
         status: The HTTP status.
         content_type: The Content-Type header; None: no such header.
         delivery: How it travels, see :class:`Delivery`.
+
+    Raises:
+        TypeError: Something is not bytes.
     """
     options = Delivery(**delivery)
     if chunks is not None:
         options = attrs.evolve(options, one_write_per_event=True)
+        if isinstance(chunks, (str, bytes)):
+            raise TypeError(f"chunks must be a list of bytes, not {chunks!r:.80}")
     parts = (body,) if chunks is None else tuple(chunks)
+    for part in parts:
+        if not isinstance(part, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a raw body is bytes, not {part!r:.80}; a text would be body=text.encode()")
     return Raw(chunks=parts, status=status, content_type=content_type, delivery=options)
 
 

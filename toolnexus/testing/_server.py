@@ -31,6 +31,7 @@ from toolnexus.testing._requests import RecordedRequest
 from toolnexus.testing._responses import Responses
 from toolnexus.testing._scripting import Scripting
 from toolnexus.testing._tls import server_context
+from toolnexus.wording import describe_error
 
 __all__ = ["ModelServer"]
 
@@ -255,7 +256,7 @@ class ModelServer(Closing, Scripting):
                 if isinstance(answer, Raw) or (answer is not None and dialect is not None):
                     return answer
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                problem = f"the on_request function failed: {type(error).__name__}: {error}"
+                problem = f"the on_request function failed: {describe_error(error)}"
         with self._changed:
             self._mistakes.append(problem)
         status = 404 if dialect is None else 400

@@ -11,7 +11,7 @@ from toolnexus.chunks import ToolRequest
 from toolnexus.errors import HookError, ToolnexusError
 from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult
 from toolnexus.tools.execute import execute_tool
-from toolnexus.tools.plain import describe_error
+from toolnexus.wording import describe_error
 
 __all__ = ["execute_directly"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from toolnexus.tools.arguments import argument_checker, without_nulls
 from toolnexus.tools.base import Context, SuspendTool, Tool, ToolResult
 from toolnexus.tools.outcome import clean_text, cut_text, text_of, to_result
-from toolnexus.tools.plain import describe_error
+from toolnexus.wording import describe_error
 
 __all__ = ["execute_tool"]
 

@@ -17,6 +17,7 @@ import attrs
 from toolnexus.errors import SchemaError
 from toolnexus.tools.base import Context
 from toolnexus.tools.scalars import is_plain_class
+from toolnexus.wording import error_text
 
 __all__ = [
     "Parameter",
@@ -154,7 +155,9 @@ def class_hints(cls: type, label: str) -> dict[str, Any]:
         except NameError as error:
             failure = error
         except Exception as error:
-            raise SchemaError(f"{label}: the annotations of {cls.__qualname__} fail: {error}") from error
+            raise SchemaError(
+                f"{label}: the annotations of {cls.__qualname__} fail: {error_text(error)}"
+            ) from error
         else:
             return _settled(hints, {**_globals_of(cls), **names})
     raise SchemaError(
@@ -193,7 +196,7 @@ def _resolve_one(name: str, annotation: Any, owner: Any, names: dict[str, Any], 
         failure: Exception = error
     except Exception as error:
         raise SchemaError(
-            f"{label}: parameter {name!r}: its annotation {annotation!r} fails: {error}"
+            f"{label}: parameter {name!r}: its annotation {annotation!r} fails: {error_text(error)}"
         ) from error
     try:
         return _evaluate(annotation, _globals_of(owner), _wider_names(owner) | names)

@@ -14,7 +14,8 @@ from toolnexus.content import File, Image, Part
 from toolnexus.content import _sniff as sniff
 from toolnexus.suspension import pending_of
 from toolnexus.tools.base import Tool, ToolResult
-from toolnexus.tools.plain import describe_error, plain, safe_repr
+from toolnexus.tools.plain import plain, safe_repr
+from toolnexus.wording import describe_error
 
 __all__ = ["NO_OUTPUT", "clean_text", "cut_text", "text_of", "to_result"]
 

@@ -20,8 +20,9 @@ import attrs
 
 from toolnexus.content import File, Image
 from toolnexus.tools.base import ToolResult
+from toolnexus.wording import describe_error
 
-__all__ = ["describe_error", "enum_value", "plain", "plain_strict", "safe_repr"]
+__all__ = ["enum_value", "plain", "plain_strict", "safe_repr"]
 
 _AS_THEY_ARE = frozenset((str, int, bool, type(None)))
 _SCALARS = (str, int, float, bool, type(None))
@@ -68,15 +69,6 @@ def safe_repr(value: Any) -> str:
         return repr(value)
     except Exception:  # noqa: BLE001 - a repr of the user's may fail at anything
         return f"<{type(value).__name__}>"
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the class and the message of an exception; the class alone where there is no message."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception of the user's may fail at anything
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def enum_value(member: Enum) -> Any:

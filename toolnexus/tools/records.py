@@ -13,6 +13,7 @@ from toolnexus.tools.described import field_schema
 from toolnexus.tools.docstrings import read_docstring
 from toolnexus.tools.hints import Parameter, class_hints, constructor_parameters
 from toolnexus.tools.scalars import BadValue, Load, Shape, is_plain_class, under
+from toolnexus.wording import error_text
 
 if TYPE_CHECKING:
     from toolnexus.tools.schema import ShapeBuilder
@@ -134,7 +135,9 @@ def pydantic_shape(builder: ShapeBuilder, cls: Any) -> Shape:
     try:
         schema = cls.model_json_schema()
     except Exception as error:
-        raise SchemaError(f"{builder.label}: {cls.__name__} has no JSON schema: {error}") from error
+        raise SchemaError(
+            f"{builder.label}: {cls.__name__} has no JSON schema: {error_text(error)}"
+        ) from error
     definitions = schema.pop("$defs", {})
     names = {name: builder.reserve(name) for name in definitions}
     for name, definition in definitions.items():

@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 
+from toolnexus.wording import error_text
+
 __all__ = ["BadValue", "Load", "Shape", "is_plain_class", "scalar_shape", "under"]
 
 Load = Callable[[Any], Any]
@@ -38,10 +40,7 @@ def under(step: str, error: Exception) -> BadValue:
     if isinstance(error, BadValue):
         return BadValue(error.message, step + error.path)
     name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception of the user's may fail at anything
-        text = ""
+    text = error_text(error)
     if text and isinstance(error, ValueError | TypeError):
         return BadValue(text, step)
     return BadValue(f"{name}: {text}" if text else name, step)

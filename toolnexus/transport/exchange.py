@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import select
 import socket
 import time
@@ -15,7 +16,7 @@ import requests
 from sseclient import Event as ServerEvent
 from sseclient import SSEClient
 
-from toolnexus.errors import IdleTimeoutError, LimitError, ToolnexusError
+from toolnexus.errors import ConfigurationError, IdleTimeoutError, LimitError, ToolnexusError
 from toolnexus.transport.chunked import ChunkedResponse
 from toolnexus.transport.connection import Lease, duplicate
 from toolnexus.transport.failures import BODY_ERRORS, Timeouts, in_body
@@ -245,12 +246,39 @@ class Exchange:
 
 
 def _reader(response: requests.Response) -> Callable[[int], bytes]:
-    """Return what reads the body: our own answer itself where urllib3 adds nothing but its time."""
+    """
+    Return what reads the body: our own answer itself where urllib3 adds nothing but its time.
+
+    Raises:
+        ConfigurationError: A response hook, or an adapter, of the user's session has read the body away.
+    """
+    kept = getattr(response, "_content", False)
+    if isinstance(kept, bytes):
+        return io.BytesIO(kept).read1  # a response hook has read it, and requests has kept it
+    if _is_gone(response):
+        response.close()  # it may have been read in part, and nobody else will
+        raise ConfigurationError(
+            "the answer was read or closed on its way, by a response hook or an adapter of the session: "
+            "such a hook may use response.content or response.text, which keep it, not raw or iter_content"
+        )
     encoded = "content-encoding" in response.headers
     answer = getattr(response.raw, "_original_response", None)
     if isinstance(answer, ChunkedResponse) and answer.chunked and not encoded:
         return answer.read1
     return functools.partial(response.raw.read1, decode_content=encoded)
+
+
+def _is_gone(response: requests.Response) -> bool:
+    """Tell whether somebody has read of the body, or closed it, and nobody has kept it."""
+    raw = response.raw
+    if raw is None or getattr(response, "_content_consumed", False):
+        return True
+    tell = getattr(raw, "tell", None)
+    if callable(tell) and tell():
+        return True
+    # An answer without a body is closed from the start; a chunked one, or one that has a length, is not.
+    expected = getattr(raw, "chunked", False) or getattr(raw, "length_remaining", 0)
+    return bool(expected and getattr(raw, "closed", False))
 
 
 def _socket_of(raw: Any) -> Any:

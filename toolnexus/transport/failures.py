@@ -27,6 +27,7 @@ from toolnexus.errors import (
     TruncatedStreamError,
 )
 from toolnexus.transport.secret import Scrubber
+from toolnexus.wording import describe_error, error_text
 
 __all__ = ["BODY_ERRORS", "CONNECTION_ERRORS", "Timeouts", "before_headers", "in_body"]
 
@@ -59,6 +60,7 @@ CONNECTION_ERRORS = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
+    UnicodeEncodeError,
 )
 
 
@@ -87,21 +89,28 @@ def before_headers(
             return _no_answer(where, timeouts)
         return ConnectTimeoutError(f"no connection to {where} within connect_timeout={timeouts.connect:g} s")
     if isinstance(error, requests.exceptions.InvalidProxyURL):
-        return ConfigurationError(f"the proxy cannot be used: {scrub(str(error))}")
+        return ConfigurationError(f"the proxy cannot be used: {scrub(error_text(error))}")
     if isinstance(error, _BAD_ADDRESS):
-        return ConfigurationError(f"the base_url, or the proxy, cannot be used: {scrub(str(error))}")
+        return ConfigurationError(f"the base_url, or the proxy, cannot be used: {scrub(error_text(error))}")
+    if isinstance(error, UnicodeEncodeError):
+        return ConfigurationError(
+            "the request cannot be sent: the base_url, the proxy's address, or what the session adds to it, "
+            f"has a character that {error.encoding} does not have, at position {error.start}"
+        )
     # Once there is a connection, the header that is wrong is one of the answer's.
     ours = isinstance(error, requests.exceptions.InvalidHeader) and not connected
     if ours or isinstance(error, requests.exceptions.InvalidSchema):
-        return ConfigurationError(scrub(str(error)))
+        return ConfigurationError(scrub(error_text(error)))
     if not connected and _is_refusal(error):
         return APIConnectionError(
             f"the TLS connection to {where} failed: {scrub(_reason(error))} (give a CA bundle with "
             "session.verify, or REQUESTS_CA_BUNDLE in the environment)",
             retryable=False,
         )
-    if isinstance(error, OSError) and "invalid path" in str(error):
-        return ConfigurationError(f"the CA bundle or client certificate cannot be read: {scrub(str(error))}")
+    if isinstance(error, OSError) and "invalid path" in error_text(error):
+        return ConfigurationError(
+            f"the CA bundle or client certificate cannot be read: {scrub(error_text(error))}"
+        )
     doing = "the connection to {} broke before an answer" if connected else "cannot connect to {}"
     reason = _reason(error)
     refused = _PROXY_REFUSAL.search(reason) is not None
@@ -153,6 +162,6 @@ def _reason(error: BaseException) -> str:
     """Return the innermost message: what the libraries wrap around it says less, and at length."""
     for item in reversed(_chain(error)):
         plain = isinstance(item, (OSError, http.client.HTTPException))
-        if plain and not isinstance(item, requests.RequestException) and str(item):
-            return f"{type(item).__name__}: {item}"
-    return f"{type(error).__name__}: {error}"
+        if plain and not isinstance(item, requests.RequestException) and error_text(item):
+            return f"{describe_error(item)}"
+    return f"{describe_error(error)}"

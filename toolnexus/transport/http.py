@@ -88,19 +88,21 @@ class Transport:
         try:
             with leasing(lease):
                 response = self._send(request)
+            return Exchange(response, lease, request, self.timeouts, self.limits)
         except Exception as error:
             connected = lease.sock is not None or self._waited_for_answer(error, began)
             lease.abort()
             failure = self._failed(error, request, scope, connected)
             if failure is error:
                 raise
-            if not isinstance(failure, (RunCancelledError, RunTimeoutError)):
+            # What could not be encoded is on its error, whole: a proxy's password, for instance.
+            if not isinstance(failure, (RunCancelledError, RunTimeoutError)) and not isinstance(
+                error, UnicodeError
+            ):
                 request.scrub.chain(failure, error)
         except BaseException:
             lease.abort()
             raise
-        else:
-            return Exchange(response, lease, request, self.timeouts, self.limits)
         # Outside of the except block, or what it caught would be the context of this one.
         raise failure
 

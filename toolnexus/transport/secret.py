@@ -129,7 +129,10 @@ class Scrubber:
         current: BaseException | None = error
         while current is not None and id(current) not in seen:
             seen.add(id(current))
-            shown = f"{current!r} {current} {current.__dict__!r}"
+            try:
+                shown = f"{current!r} {current} {current.__dict__!r}"
+            except Exception:  # noqa: BLE001 - one of the user's may fail at anything: nobody knows what it shows
+                return True
             if any(value in shown for value in self._values):
                 return True
             current = current.__cause__ or current.__context__

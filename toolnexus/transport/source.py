@@ -141,10 +141,17 @@ class EventSource:
                 self.failure = self._too_large()
                 return
             data = self._next()
-        rest = b"".join(pending)
+        rest = self._rest(pending)
         if rest.strip():
             self.cut_event = not rest.endswith(b"\n") or self.failure is not None
             yield from self._block(rest)
+
+    def _rest(self, parts: list[bytes]) -> bytes:
+        """Return what has no end; not of an answer that is too long, where reading it would cost most."""
+        if isinstance(self.failure, LimitError):
+            self.cut_event = True
+            return b""
+        return b"".join(parts)
 
     def _too_large(self) -> LimitError:
         return LimitError(f"an event is longer than max_event_bytes={self._max_event_bytes}")
@@ -192,7 +199,7 @@ class EventSource:
                     yield _as_event(b"\n".join(lines))
                     lines = []
             data = self._next()
-        rest = b"\n".join([*lines, b"".join(tail)])
+        rest = self._rest([*(line + b"\n" for line in lines), *tail])
         if rest.strip():
             self.cut_event = self.failure is not None
             yield _as_event(_valid(rest))
