@@ -26,8 +26,9 @@ from toolnexus.run import Run
 from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolResult, suspends
 
 if TYPE_CHECKING:
+    from toolnexus.asking import Questions
     from toolnexus.content import Part
-    from toolnexus.suspension import Answer
+    from toolnexus.suspension import Answer, Request
     from toolnexus.watch import WatchedTool
 
 __all__ = ["Outcome", "record", "run_calls", "run_one"]
@@ -88,6 +89,7 @@ class _Turn:
         self.messages: queue.Queue[tuple[_Job, str, Any]] = queue.Queue(_MESSAGES)
         self.running: dict[int, _Job] = {}
         self.results: dict[int, ToolResult] = {}
+        self.questions: Questions | None = None
 
     def drive(self, jobs: list[_Job]) -> None:
         """Run the jobs in order, as many at a time as is allowed, and report what happens."""
@@ -97,6 +99,8 @@ class _Turn:
                 while waiting and self._may_start(waiting[0]):
                     self._start(waiting.pop(0))
                 self._take()
+                if self.questions is not None:
+                    self.questions.step()
                 self._time_out()
         except BaseException as error:
             self._leave(error)
@@ -149,6 +153,7 @@ class _Turn:
             scope=job.scope,
             answers=job.answers,
             emit=lambda kind, payload: self._tell(job, kind, payload),
+            wait_for=lambda request: self._ask(job, request),
         )
         with run.watch.inside(job.watched):
             run.workers.submit(lambda: self._run(job, context))
@@ -180,6 +185,15 @@ class _Turn:
                 if job.position not in self.running:
                     return
 
+    def _ask(self, job: _Job, request: Request) -> Answer | None:
+        """In a thread of the tool's: have a person asked, and wait."""
+        from toolnexus.asking import Question
+
+        assert job.scope is not None
+        question = Question(request, job.scope, lambda: job.position in self.running)
+        self._tell(job, "question", question)
+        return question.wait()
+
     def _take(self) -> None:
         """Wait a moment for a message and deal with it."""
         message = self._next_message()
@@ -194,6 +208,11 @@ class _Turn:
             self._finish(job, job.overdue() or payload)
         elif kind == "output":
             reporter.send(ToolOutput, request.id, request.name, str(payload))
+        elif kind == "question":
+            from toolnexus.asking import Questions
+
+            self.questions = self.questions or Questions(self.run)
+            self.questions.add(payload)
         else:
             reporter.send(Custom, payload)
 

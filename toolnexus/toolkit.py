@@ -57,7 +57,7 @@ class Toolkit:
         deny: Not these tools.
         on_duplicate: What to do with a name that comes twice: "error", or keep the "first" or "last".
         wait_for: A function that answers what MCP servers ask a person; it gets a `Request` and returns an
-            `Answer`, or None where nobody answers.
+            `Answer`, or None where nobody answers. By default the run's own way is asked.
         scope: Ends the wait for MCP servers to start, when it ends.
 
     Raises:
