@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from toolnexus.forking import ForkLock
 from toolnexus.results import Message
 from toolnexus.tools.assembly import Duplicates, NameBook, Rules, assemble
 from toolnexus.tools.base import Context, Tool, ToolResult
@@ -99,7 +99,7 @@ class Toolkit:
         self._builtins = load_builtins(builtins, root, env, allow_private)
         self._mcp, self._closes_mcp = load_mcp(mcp_config, wait_for, mcp_timeout)
         # Guards everything below. Tables are made anew, never changed, so that readers need no lock.
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._own: tuple[Tool, ...] = ()
         self._names = NameBook()
         self._table: dict[str, Tool] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from toolnexus.compose.plain import event_to_dict
 from toolnexus.errors import ConfigurationError
 from toolnexus.events import Done, Error, Event
+from toolnexus.forking import ForkLock
 
 if TYPE_CHECKING:
     from toolnexus.stream import Stream
@@ -27,7 +28,7 @@ _KEPT = 1000
 
 #: The runs whose clients may come back, by run id. Guarded by _lock.
 _waiting: dict[str, _Hold] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 class _Hold:

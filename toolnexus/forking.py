@@ -1,5 +1,5 @@
 """
-Stores and a process that forks.
+Locks and databases in a process that forks.
 
 A lock that another thread holds at the moment of the fork stays locked in the child for ever, and
 a database connection that both processes own is worse: SQLite in the child believes in locks that
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from toolnexus.errors import StoreError
 
-__all__ = ["ForkLock", "Gate", "watch"]
+__all__ = ["ChildLock", "ForkLock", "Gate", "watch"]
 
 #: Seconds that a fork waits for operations under way in other threads.
 PATIENCE = 10.0
@@ -45,10 +45,16 @@ class _Watch:
             )
 
     def before(self) -> None:
+        # Those that wait for operations go first, and before anything is held: an operation may need a lock.
+        with self.lock:
+            gates = [member for member in self.members if isinstance(member, Gate)]
+        for gate in gates:
+            gate.before_fork()
         self.lock.acquire()
-        self.at_rest = list(self.members)
-        for member in self.at_rest:
+        others = [member for member in self.members if member not in gates]
+        for member in others:
             member.before_fork()
+        self.at_rest = [*gates, *others]
 
     def after_in_parent(self) -> None:
         at_rest, self.at_rest = self.at_rest, []
@@ -95,6 +101,40 @@ class ForkLock:
             self._lock = threading.RLock()
         else:
             self._lock.release()
+
+
+class ChildLock:
+    """
+    A lock that may be held for long: a fork does not wait for it, and it is free in the child.
+
+    For what another process may do at the same time anyway.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _child_locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """In a child: whoever held it is not here."""
+        self._lock = threading.RLock()
+
+
+_child_locks: weakref.WeakSet[ChildLock] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_child_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 class Gate(abc.ABC):
