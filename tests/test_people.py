@@ -187,8 +187,8 @@ def test_several_suspensions_are_reported_together_and_siblings_run_once(server:
     assert balanced(result)
 
 
-def test_one_answer_of_two_leaves_the_other_pending_and_resume_finishes(server: ModelServer) -> None:
-    """Answered one by one: each call runs once, each has exactly one result (apr_01, apr_02)."""
+def test_apr_01_02_one_answer_of_two_leaves_the_other_pending(server: ModelServer) -> None:
+    """Answered one by one: each call runs once, each has exactly one result, on resume, too."""
     ran: list[Any] = []
     tool = deleting(ran)
     server.call_many([("delete", {"path": "a"}), ("delete", {"path": "b"})])
