@@ -303,7 +303,7 @@ def test_strict_requires_everything_and_lets_the_optional_be_null() -> None:
     """Of every kind: types, enums, references and alternatives."""
     schema = {
         "properties": {
-            "a": {"type": "string", "default": "x", "minLength": 1},
+            "a": {"type": "string", "default": "x"},
             "b": {"enum": ["x", "y"], "type": "string"},
             "c": {"$ref": "#/definitions/C", "description": "dropped"},
             "d": {"oneOf": [{"type": "integer"}, {"type": "null"}]},
@@ -346,6 +346,20 @@ def test_strict_requires_everything_and_lets_the_optional_be_null() -> None:
         {"type": "array"},
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {}}]},
         {"$ref": "#/properties/y"},
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        {"type": "string", "not": {"enum": ["a"]}},
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "maxItems": 2},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+            "dependentRequired": {"a": ["b"]},
+        },
     ],
 )
 def test_what_strict_mode_cannot_say_is_not_declared_strict(loose: dict[str, Any]) -> None:

@@ -388,6 +388,31 @@ def test_end_21_the_failure_event_of_a_newer_api(endpoint: Endpoint) -> None:
     assert (error.code, error.message) == ("context_length_exceeded", "too long")
 
 
+TOO_LONG = [
+    (400, {"message": "This is too much.", "code": "context_length_exceeded"}),
+    (400, {"message": "prompt is too long: 210000 tokens > 200000 maximum", "type": "invalid_request_error"}),
+    (400, {"message": "input length and `max_tokens` exceed context limit: 1 + 2 > 2", "type": "invalid"}),
+    (400, {"message": "This model's maximum context length is 8192 tokens, you asked for 9000 tokens"}),
+    (413, {"message": "Request exceeds the maximum size", "type": "request_too_large"}),
+]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(("status", "said"), TOO_LONG)
+def test_his_11_a_context_that_is_too_long_is_one_kind(
+    status: int, said: dict[str, Any], style: str, endpoint: Endpoint
+) -> None:
+    """However it is worded, as a status and inside a stream; asking again would not help."""
+    body = json.dumps({"type": "error", "error": said}).encode()
+    inside = event("error", error=said) if style == "anthropic" else data({"error": said})
+    for answer in (raw(body, status=status, headers={"Content-Type": "application/json"}), inside):
+        error = endpoint.error(style, answer)
+        if answer is inside and status == 413:
+            continue  # inside a stream there is no status to go by
+        assert isinstance(error, ContextLengthError), error
+        assert (error.kind, error.retryable) == ("context_length", False)
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [

@@ -135,8 +135,8 @@ def test_progress_and_changes(source: McpSource) -> None:
     assert call(source, "s_grown").output == '{"result":"I am new"}'
 
 
-def test_without_a_person_servers_know_that_nobody_is_there() -> None:
-    """The capability is not announced, so the server can tell the model."""
+def test_a_question_outside_of_a_run_is_cancelled_where_nobody_is_there() -> None:
+    """The server is told, and the call has the result that the server makes of that."""
     with McpSource({"s": sdk()}) as source:
         assert source.status["s"].protocol == "2025-11-25"
-        assert call(source, "s_book").is_error
+        assert "not booked: cancel" in call(source, "s_book").output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ import pytest
 from typing_extensions import NotRequired, TypedDict
 
 from toolnexus import Client, ConfigurationError, Error, OutputError, SqliteStore, Tool
-from toolnexus.testing import ModelServer
+from toolnexus.testing import ModelServer, RecordedRequest
+from toolnexus.tools.arguments import check_arguments
 
 
 class Colour(enum.Enum):
@@ -25,6 +27,12 @@ class Person:
     name: str
     age: int
     colour: Colour = Colour.RED
+
+
+@dataclasses.dataclass
+class Prices:
+    prices: dict[str, float]
+    extra: Any = None
 
 
 @attrs.frozen
@@ -64,8 +72,6 @@ NATIVE = ("openai", "responses")
 def answer(server: ModelServer, data: dict[str, Any] | str) -> None:
     """Let the model give an answer the way its dialect does."""
     if server.style in NATIVE:
-        import json
-
         server.say(data if isinstance(data, str) else json.dumps(data))
     else:
         server.call("final_answer", data)
@@ -110,9 +116,7 @@ def test_the_endpoint_is_asked_in_its_own_mode(server: ModelServer, ask: Any) ->
     ask(Person)
     body = server.requests[0].json
     if server.style in NATIVE:
-        asked = (
-            body["text"]["format"] if server.style == "responses" else body["response_format"]["json_schema"]
-        )
+        asked = format_of(body)
         schema = asked["schema"]
         assert asked["strict"] is True
         assert schema["additionalProperties"] is False
@@ -128,6 +132,45 @@ def test_the_endpoint_is_asked_in_its_own_mode(server: ModelServer, ask: Any) ->
     else:
         assert [t["name"] for t in body["tools"][0]["functionDeclarations"]] == ["final_answer"]
         assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
+
+
+@pytest.mark.parametrize(
+    ("output", "data", "value"),
+    [
+        (dict[str, int], {"value": {"a": 1}}, {"a": 1}),
+        (Prices, {"prices": {"tea": 2.5}, "extra": 7}, Prices({"tea": 2.5}, 7)),
+        (tuple[int, str], {"value": [1, "a"]}, (1, "a")),
+        (
+            {"type": "object", "properties": {"code": {"type": "string", "minLength": 2}}},
+            {"code": "ab"},
+            {"code": "ab"},
+        ),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"tea": 1}, {"tea": 1}),
+    ],
+)
+def test_what_strict_mode_cannot_say_is_asked_for_without_it(
+    server: ModelServer, ask: Any, output: Any, data: dict[str, Any], value: Any
+) -> None:
+    """A map made strict is an object without keys: the schema goes as it is, and the answer fits it."""
+    if server.style not in NATIVE:
+        pytest.skip("only OpenAI's endpoints have a strict mode")
+
+    def obedient(request: RecordedRequest) -> str:
+        """Answer only where the schema that was sent takes the answer, as a constrained model does."""
+        asked = format_of(request.json)
+        assert asked["strict"] is False
+        assert check_arguments(asked["schema"], data) == []
+        return json.dumps(data)
+
+    server.on_request(obedient)
+    assert ask(output).output == value
+
+
+def format_of(body: Any) -> Any:
+    """Return how a body asks for the answer's schema."""
+    if "text" in body:
+        return body["text"]["format"]
+    return body["response_format"]["json_schema"]
 
 
 def test_there_is_one_repair_turn(server: ModelServer, ask: Any) -> None:

@@ -187,8 +187,8 @@ def test_several_suspensions_are_reported_together_and_siblings_run_once(server:
     assert balanced(result)
 
 
-def test_one_answer_of_two_leaves_the_other_pending_and_resume_finishes(server: ModelServer) -> None:
-    """Answered one by one: each call runs once, each has exactly one result (apr_01, apr_02)."""
+def test_apr_01_02_one_answer_of_two_leaves_the_other_pending(server: ModelServer) -> None:
+    """Answered one by one: each call runs once, each has exactly one result, on resume, too."""
     ran: list[Any] = []
     tool = deleting(ran)
     server.call_many([("delete", {"path": "a"}), ("delete", {"path": "b"})])
@@ -288,8 +288,8 @@ def test_an_expired_request_takes_no_answer(server: ModelServer) -> None:
         result = client.stream("go", [soon], answers="wait").result()
         assert results_of(result) == ["expired: What colour?"]
         server.call("ask", {})
-        result = client.run("go", [question(expires_at=time.time() + 0.1)], id="c")
-        time.sleep(0.15)
+        result = client.run("go", [question(expires_at=(late := time.time() + 1.0))], id="c")
+        time.sleep(max(0.0, late - time.time()) + 0.05)
         server.say("ok")
         result = client.resume("c", Answer(result.pending[0].id, data="red"), [question()])
         assert results_of(result) == ["expired: What colour?"]
@@ -490,3 +490,100 @@ def test_a_wait_for_that_raises_or_lies_ends_the_run(server: ModelServer) -> Non
         with make(server, wait_for=wrong) as client, pytest.raises(error):
             client.run("go", [deleting(ran)])
     assert ran == []
+
+
+def waiting(request: Request, after: threading.Event | None = None) -> Tool:
+    """A tool that asks and waits where it is."""
+
+    def execute(args: dict[str, Any], ctx: Context) -> Any:
+        answer = ctx.wait_for(request)
+        if after is not None:
+            after.set()
+        return "nobody" if answer is None else f"{answer.ok} {answer.data}"
+
+    return Tool("ask", execute=execute)
+
+
+def test_a_tool_may_wait_where_it_is(server: ModelServer) -> None:
+    """It runs once; its Pending says whose it is; the answer comes from the stream, the client, or nobody."""
+    request = Request(kind="input", prompt="How many?", response_schema={"type": "integer"})
+    for _ in range(4):
+        server.call("ask", {}, id="c1")
+        server.say("ok")
+    with make(server) as client:
+        for event in (stream := client.stream("go", [waiting(request)])):
+            if isinstance(event, Pending):
+                assert (event.request.id, event.request.call_id, event.request.tool_name) == (
+                    request.id,
+                    "c1",
+                    "ask",
+                )
+                stream.answer(request, data=3)
+        assert stream.result().tool_calls[0].output == "True 3"
+        assert results_of(client.stream("go", [waiting(request)]).result()) == ["nobody"]
+        assert results_of(client.run("go", [waiting(request)])) == ["nobody"]
+    with make(server, wait_for=lambda r: Answer(r.id, ok=False)) as client:
+        assert results_of(client.run("go", [waiting(request)])) == ["False None"]
+    assert Context().wait_for(request) is None
+
+
+def test_a_tool_that_waits_is_told_of_a_wrong_answer(server: ModelServer) -> None:
+    """As an exception where it waits, which becomes its result."""
+    request = Request(prompt="How many?", response_schema={"type": "integer"})
+    for wrong in (lambda r: 1 / 0, lambda r: "yes", lambda r: Answer(r.id, data="three")):
+        server.call("ask", {})
+        server.say("ok")
+        with make(server, wait_for=wrong) as client:
+            call = client.run("go", [waiting(request)]).tool_calls[0]
+        assert call.is_error
+        assert "wait_for" in call.output or "does not fit" in call.output
+
+
+def test_the_time_of_a_tool_stands_still_while_it_waits(server: ModelServer) -> None:
+    """And goes on after it: what it had used before counts."""
+    request = Request(prompt="Go on?")
+
+    def execute(args: dict[str, Any], ctx: Context) -> str:
+        assert ctx.wait_for(request) is not None
+        ctx.sleep(args["seconds"])
+        return "done"
+
+    properties = {"seconds": {"type": "number"}}
+    tool = Tool("ask", "", {"type": "object", "properties": properties}, execute, timeout=0.6)
+    for seconds in (0, 5):
+        server.call("ask", {"seconds": seconds})
+    server.say("ok")
+
+    def slowly(request: Request) -> Answer:
+        time.sleep(0.9)
+        return Answer(request.id)
+
+    with make(server, wait_for=slowly) as client:
+        first, second = client.run("go", [tool]).tool_calls
+    assert (first.is_error, first.output) == (False, "done")
+    assert (second.is_error, second.output) == (True, "ask: timed out after 0.6 s")
+
+
+def test_a_question_ends_with_its_call(server: ModelServer) -> None:
+    """A thread that the tool left behind is told that the call is over, and does not stay."""
+    asking: list[threading.Thread] = []
+    told: list[BaseException] = []
+
+    def execute(args: dict[str, Any], ctx: Context) -> str:
+        def ask() -> None:
+            try:
+                ctx.wait_for(Request(prompt="Still there?"))
+            except BaseException as error:
+                told.append(error)
+
+        asking.append(threading.Thread(target=ask))
+        asking[0].start()
+        return "left"
+
+    server.call("ask", {})
+    server.say("ok")
+    with make(server) as client:
+        assert client.stream("go", [Tool("ask", execute=execute)], answers="wait").result().text == "ok"
+    asking[0].join(2)
+    assert not asking[0].is_alive()
+    assert [type(error).__name__ for error in told] in (["RunCancelledError"], [])

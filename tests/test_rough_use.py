@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import toolnexus.errors
 from tests.support.raw import CLOSE, RawServer
 from toolnexus import (
     APIConnectionError,
@@ -22,10 +23,12 @@ from toolnexus import (
     Error,
     HookError,
     MalformedEventError,
+    PIIDetectedError,
     Tool,
     ToolFinished,
     ToolnexusError,
     ToolResult,
+    Usage,
 )
 from toolnexus.events import Event
 from toolnexus.testing import ModelServer, raw, reply, tool_call
@@ -302,12 +305,43 @@ def test_an_answer_of_another_shape_is_not_passed_over(delta: Any) -> None:
     assert not ran
 
 
-@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e308, "5", None, [], 10**400])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e308, "5", None, [], 10**400, -5, -5.0])
 def test_token_counts_that_are_none_cost_nobody_the_answer(number: Any) -> None:
     """Usage is beside the point: the answer is whole without it."""
     events, _ = answered({"content": "hi"}, usage={"prompt_tokens": number, "completion_tokens": number})
     assert isinstance(events[-1], Done)
     assert events[-1].result.text == "hi"
+    assert events[-1].result.usage.prompt_tokens >= 0  # a counter that goes down breaks whoever counts
+
+
+@pytest.mark.parametrize("style", ["openai", "anthropic", "responses", "gemini"])
+def test_token_counts_below_zero_are_none(style: str) -> None:
+    """In every dialect."""
+    with ModelServer(style=style, script=[reply("hi", usage=Usage(-5, -7, -12))]) as server:
+        result = a_client(server.base_url, style=style, api_key="k").stream("x").result()
+    assert (result.text, result.usage.prompt_tokens, result.usage.completion_tokens) == ("hi", 0, 0)
+
+
+def test_any_error_can_be_asked_for_its_details() -> None:
+    """What only a failed model call has is None elsewhere, also after pickling."""
+    for name in toolnexus.errors.__all__:
+        kind = getattr(toolnexus.errors, name)
+        error = kind("no") if kind is not PIIDetectedError else kind("no", pii_type="email")
+        for one in (error, pickle.loads(pickle.dumps(error))):
+            details = (one.status, one.type, one.code, one.param, one.request_id, one.retry_after, one.body)
+            assert details == (None,) * 7
+            assert (one.attempt, one.partial, one.events) == (None, None, None)
+            assert isinstance(one.retryable, bool)
+            assert one.describe() == f"{name}: no"
+
+
+def test_what_is_json_but_no_event_is_named_for_what_it_is() -> None:
+    """A list or a text in the place of an event; it does not say that it is no JSON."""
+    for data in (b"[1]", b'"boom"', b"5"):
+        answer = raw(b"data: " + data + b"\n\n", headers={"Content-Type": "text/event-stream"})
+        with ModelServer(script=[answer]) as server:
+            error = ending(list(a_client(server.base_url).stream("x")))
+        assert error.message == f"an event is no JSON object: {data.decode()!r}"
 
 
 @pytest.mark.parametrize("arguments", [{"a": 1}, [1], 5])

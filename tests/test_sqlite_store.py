@@ -29,8 +29,8 @@ pytest.register_assert_rewrite("tests.support.store_contract", "tests.support.st
 from tests.support.store_contract import ANSWER, USER, together  # noqa: E402 - see above
 from tests.support.store_crash import append_from_processes, kill_at_random  # noqa: E402
 from toolnexus.errors import ConfigurationError, StoreError  # noqa: E402
+from toolnexus.forking import ForkLock, Gate  # noqa: E402
 from toolnexus.stores import SqliteStore  # noqa: E402
-from toolnexus.stores._fork import ForkLock, Gate  # noqa: E402
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX file permissions")

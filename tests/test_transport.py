@@ -432,7 +432,7 @@ def test_net_08_a_cut_inside_arguments_runs_nothing(style: str) -> None:
     assert ran == []
 
 
-def test_net_17_gaps_are_kept_through_every_entry_point(server: ModelServer) -> None:
+def test_net_17_syn_04_gaps_are_kept_through_every_entry_point(server: ModelServer) -> None:
     """Each delta comes when it was sent, from stream(), text_deltas(), ask(on_text) and chunks()."""
 
     def spread(moments: list[float]) -> float:

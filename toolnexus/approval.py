@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from toolnexus.abandon import call_abandonable
+from toolnexus.cancel import CancelScope
 from toolnexus.chunks import ToolRequest
 from toolnexus.errors import HookError, InvalidAnswerError, ToolnexusError
 from toolnexus.events import Pending, ToolCall
@@ -17,7 +18,7 @@ from toolnexus.suspension import Answer, Request, pending, pending_of
 from toolnexus.tools.base import Tool, ToolResult, suspends
 from toolnexus.wording import describe_error
 
-__all__ = ["approval_of", "check_answer", "settle"]
+__all__ = ["approval_of", "check_answer", "settle", "wait_for"]
 
 #: Marks a result that waits for an approval; the tool itself has not run.
 _APPROVAL = "approval"
@@ -86,27 +87,37 @@ def _ask(run: Run, requests: list[Request]) -> dict[str, Answer]:
     for request in requests:
         run.reporter.send(Pending, request)
     run.reporter.flush()
-    wait_for = run.options.wait_for
     answers: dict[str, Answer] = {}
-    for request in requests if wait_for is not None else ():
-        answer = _wait_for(run, request)
+    for request in requests if run.options.wait_for is not None else ():
+        answer = wait_for(run, request, run.scope)
         if answer is not None:
             answers[request.id] = answer
     if gate is not None:
         if len(answers) < len(requests):
             answers = {**gate.wait(run.scope), **answers}
-        gate.close()
+        gate.close(requests)
     return answers
 
 
-def _wait_for(run: Run, request: Request) -> Answer | None:
-    """Ask the client's own function."""
-    wait_for = run.options.wait_for
-    assert wait_for is not None
+def wait_for(run: Run, request: Request, scope: CancelScope) -> Answer | None:
+    """
+    Ask the client's own function.
+
+    Args:
+        run: The run.
+        request: What is asked.
+        scope: Its end leaves the function behind.
+
+    Raises:
+        HookError: The function failed, or returned what is no answer.
+        InvalidAnswerError: Its answer does not fit.
+    """
+    function = run.options.wait_for
+    assert function is not None
     try:
-        answer = call_abandonable(lambda: wait_for(request), run.scope, name="wait-for")
+        answer = call_abandonable(lambda: function(request), scope, name="wait-for")
     except ToolnexusError:
-        run.scope.check()
+        scope.check()
         raise
     except Exception as error:
         raise HookError(f"wait_for raised {describe_error(error)}") from error

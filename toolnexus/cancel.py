@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from toolnexus.errors import ConfigurationError, RunCancelledError, RunTimeoutError, ToolnexusError
+from toolnexus.forking import ForkLock
 
 __all__ = ["LONGEST", "CancelScope", "check_seconds"]
 
@@ -39,6 +40,10 @@ def check_seconds(name: str, value: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= LONGEST:
         raise ConfigurationError(f"{name} must be a number of seconds, at most {LONGEST}")
     return value
+
+
+#: Held while a scope moves to a forked process, for a few steps.
+_moving = ForkLock()
 
 
 class CancelScope:
@@ -227,22 +232,33 @@ class CancelScope:
         Returns:
             A function that takes the callback back.
         """
+        self._settle_here()
         with self._lock:
-            self._process = os.getpid()
             if not self.cancelled:
                 self._callbacks.append(callback)
                 return lambda: self._forget(callback)
         callback()
         return lambda: None
 
+    def _settle_here(self) -> None:
+        """Note the process that this scope works in; what it has of the one before is left to that one."""
+        if self._process != (here := os.getpid()):
+            with _moving:
+                if self._process not in (0, here):
+                    # The lock may have been held at the fork; the sockets go on being the parent's.
+                    self._lock, self._sockets, self._callbacks = threading.RLock(), [], []
+                self._process = here
+
     def _forget(self, callback: Callable[[], object]) -> None:
+        if self._is_elsewhere():
+            return
         with self._lock, contextlib.suppress(ValueError):
             self._callbacks.remove(callback)
 
     def attach(self, sock: socket.socket) -> None:
         """Have a socket shut when the scope ends; at once if it has ended."""
+        self._settle_here()
         with self._lock:
-            self._process = os.getpid()
             self._sockets.append(sock)
         # After the append: whoever cancels sets the flag before walking the list.
         if self.cancelled:
@@ -251,6 +267,8 @@ class CancelScope:
 
     def detach(self, sock: socket.socket) -> None:
         """Take a socket back. Only then may it be closed or serve another run."""
+        if self._is_elsewhere():
+            return
         with self._lock, contextlib.suppress(ValueError):
             self._sockets.remove(sock)
 

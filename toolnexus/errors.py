@@ -78,9 +78,18 @@ class ToolnexusError(Exception):
         attempt: The number of the attempt that failed, from 1, or None outside an attempt.
         partial: What the run had reached when it failed, or None outside a run.
         events: What happened before, if it was asked for with ``run(collect_events=True)``, or None.
+
+    What `APIError` has besides is None elsewhere, so that any error can be asked for its ``status``.
     """
 
     kind: ClassVar[str] = "error"
+    status: int | None = None
+    type: str | None = None  # the provider's own word for it
+    code: str | int | None = None
+    param: str | None = None
+    request_id: str | None = None
+    retry_after: float | None = None
+    body: Any = None
 
     def __init__(
         self,

@@ -27,9 +27,10 @@ from toolnexus.tools.base import PENDING_KEY, Context, SuspendTool, Tool, ToolRe
 from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
+    from toolnexus.asking import Questions
     from toolnexus.content import Part
     from toolnexus.nesting import Inner
-    from toolnexus.suspension import Answer
+    from toolnexus.suspension import Answer, Request
     from toolnexus.watch import WatchedTool
 
 __all__ = ["Outcome", "record", "run_calls", "run_one", "to_part"]
@@ -91,6 +92,7 @@ class _Turn:
         self.messages: queue.Queue[tuple[_Job, str, Any]] = queue.Queue(_MESSAGES)
         self.running: dict[int, _Job] = {}
         self.results: dict[int, ToolResult] = {}
+        self.questions: Questions | None = None
 
     def drive(self, jobs: list[_Job]) -> None:
         """Run the jobs in order, as many at a time as is allowed, and report what happens."""
@@ -100,6 +102,8 @@ class _Turn:
                 while waiting and self._may_start(waiting[0]):
                     self._start(waiting.pop(0))
                 self._take()
+                if self.questions is not None:
+                    self.questions.step()
                 self._time_out()
         except BaseException as error:
             self._leave(error)
@@ -152,6 +156,7 @@ class _Turn:
             scope=job.scope,
             answers=job.answers,
             emit=lambda kind, payload: self._tell(job, kind, payload),
+            wait_for=lambda request: self._ask(job, request),
         )
         with run.watch.inside(job.watched):
             run.workers.submit(lambda: self._run(job, context))
@@ -182,6 +187,15 @@ class _Turn:
                 if job.position not in self.running:
                     return
 
+    def _ask(self, job: _Job, request: Request) -> Answer | None:
+        """In a thread of the tool's: have a person asked, and wait."""
+        from toolnexus.asking import Question
+
+        assert job.scope is not None
+        question = Question(request, job.scope, lambda: job.position in self.running)
+        self._tell(job, "question", question)
+        return question.wait()
+
     def _take(self) -> None:
         """Wait a moment for a message and deal with it."""
         message = self._next_message()
@@ -198,6 +212,11 @@ class _Turn:
             reporter.send(ToolOutput, request.id, request.name, str(payload))
         elif isinstance(payload, Event):
             reporter.pass_on(payload, self._inner(job))
+        elif kind == "question":
+            from toolnexus.asking import Questions
+
+            self.questions = self.questions or Questions(self.run)
+            self.questions.add(payload)
         else:
             reporter.send(Custom, payload)
 

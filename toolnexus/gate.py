@@ -37,7 +37,7 @@ class Gate:
     # -- in the pump's thread ----------------------------------------------------------------
 
     def open(self, requests: list[Request], run: Run) -> None:
-        """Take answers to these requests from now on."""
+        """Take answers to these requests, and to no others, from now on."""
         with self._lock:
             self._requests = {request.id: request for request in requests}
             self._answers, self._run, self._decided = {}, run, False
@@ -60,10 +60,11 @@ class Gate:
             scope.check()
             self._news.wait(POLL)
 
-    def close(self) -> None:
-        """Take no more answers."""
+    def close(self, requests: list[Request]) -> None:
+        """Take no more answers to these requests."""
         with self._lock:
-            self._requests, self._run = {}, None
+            if any(request.id in self._requests for request in requests):
+                self._requests, self._run = {}, None
 
     def wait_on(self) -> None:
         """Wait for answers from now on, however long the consumer goes on without."""

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from toolnexus.errors import ConfigurationError
-from toolnexus.stores._fork import ForkLock
+from toolnexus.forking import ForkLock
 from toolnexus.watch import Watch, WatchedAttempt, WatchedRun, WatchedTool
 
 __all__ = ["BUCKETS", "FAMILIES", "Counts", "Family", "Feed", "Histogram", "Registry", "feeds", "render"]

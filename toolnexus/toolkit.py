@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.closing import Closing
+from toolnexus.forking import ForkLock
 from toolnexus.results import Message
 from toolnexus.tools.assembly import Duplicates, NameBook, Rules, assemble
 from toolnexus.tools.base import Context, Tool, ToolResult
@@ -57,7 +57,7 @@ class Toolkit(Closing):
         deny: Not these tools.
         on_duplicate: What to do with a name that comes twice: "error", or keep the "first" or "last".
         wait_for: A function that answers what MCP servers ask a person; it gets a `Request` and returns an
-            `Answer`, or None where nobody answers.
+            `Answer`, or None where nobody answers. By default the run's own way is asked.
         scope: Ends the wait for MCP servers to start, when it ends.
 
     Raises:
@@ -99,7 +99,7 @@ class Toolkit(Closing):
         self._builtins = load_builtins(builtins, root, env, allow_private)
         self._mcp, self._closes_mcp = load_mcp(mcp_config, wait_for, mcp_timeout)
         # Guards everything below. Tables are made anew, never changed, so that readers need no lock.
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._own: tuple[Tool, ...] = ()
         self._names = NameBook()
         self._table: dict[str, Tool] = {}

@@ -175,7 +175,7 @@ class Engine:
         if gate is None:
             return []
         answers = gate.wait(call.scope)
-        gate.close()
+        gate.close(requests)
         return [answers[request.id] for request in requests if request.id in answers]
 
     def run_inside(self, call: Call, flow: Graph, frame: Frame, max_steps: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from toolnexus.compose.plain import event_to_dict
 from toolnexus.errors import ConfigurationError
 from toolnexus.events import Done, Error, Event
+from toolnexus.forking import ForkLock
 
 if TYPE_CHECKING:
     from toolnexus.stream import Stream
@@ -34,7 +35,7 @@ _open: weakref.WeakValueDictionary[str, _Hold] = weakref.WeakValueDictionary()
 
 #: Those whose clients are gone, until they come back or their grace is over.
 _waiting: dict[str, _Hold] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 class _Hold:

@@ -9,7 +9,7 @@ from collections import deque
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import ConversationBusyError
-from toolnexus.stores._fork import ForkLock
+from toolnexus.forking import ForkLock
 
 __all__ = ["ConversationLocks"]
 

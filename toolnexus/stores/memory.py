@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.forking import ForkLock
 from toolnexus.stores._codec import conflict
-from toolnexus.stores._fork import ForkLock
 from toolnexus.stores.base import ConversationInfo, VersionedStore
 
 __all__ = ["MemoryStore"]

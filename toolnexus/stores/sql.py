@@ -10,7 +10,7 @@ from typing import Any
 
 from toolnexus._extras import need
 from toolnexus.errors import ConfigurationError, StoreError
-from toolnexus.stores._fork import Gate
+from toolnexus.forking import Gate
 from toolnexus.stores._rows import Dialect, RowStore, has_tables, make_tables
 from toolnexus.stores.sqlite import DIALECT as SQLITE
 from toolnexus.stores.sqlite import check_path, check_timeout, connect, explain

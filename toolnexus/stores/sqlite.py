@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.errors import ConfigurationError, StoreError
-from toolnexus.stores._fork import ForkLock, Gate
+from toolnexus.forking import ForkLock, Gate
 from toolnexus.stores._rows import Dialect, RowStore, has_tables, make_tables
 
 if TYPE_CHECKING:

@@ -111,7 +111,8 @@ def strict_or_none(schema: Any) -> Schema | None:
     """
     Return a schema for OpenAI's strict mode, or None where strict mode cannot say what it says.
 
-    Strict mode has no values of any type, no maps and no objects with further keys.
+    Strict mode has no values of any type, no maps, no objects with further keys, no lengths of texts, and
+    no conditions.
 
     >>> strict_or_none({"properties": {"a": {}}}) is None
     True

@@ -12,7 +12,7 @@ from toolnexus.values import Value
 
 if TYPE_CHECKING:
     from toolnexus.content import Part
-    from toolnexus.suspension import Answer
+    from toolnexus.suspension import Answer, Request
 
 __all__ = ["PENDING_KEY", "Context", "SuspendTool", "Tool", "ToolResult", "suspends"]
 
@@ -103,6 +103,7 @@ class Context:
     answers: tuple[Answer, ...] = ()
     _asked: int = attrs.field(default=0, init=False, repr=False)
     _emit: Callable[[str, Any], None] | None = attrs.field(default=None, repr=False)
+    _wait_for: Callable[[Request], Answer | None] | None = attrs.field(default=None, repr=False)
 
     @property
     def answer(self) -> Answer | None:
@@ -129,6 +130,32 @@ class Context:
         result = pending(prompt, **request)
         result.metadata["asked"] = True
         raise SuspendTool(result)
+
+    def wait_for(self, request: Request) -> Answer | None:
+        """
+        Ask a person, and wait for the answer here: for a tool that cannot be left and called again.
+
+        The run is asked as for any suspended call: its `Pending` goes out, then the client's ``wait_for``
+        or the reader of the stream answers. Other calls of the turn go on, the tool's time stands still.
+        A run cannot end as pending here. Where `ask` will do, use that.
+
+        Args:
+            request: The question.
+
+        Returns:
+            The answer, or None where nobody gives one.
+
+        Raises:
+            RunCancelledError: The call was cancelled meanwhile.
+            RunTimeoutError: The time of the run was up meanwhile.
+            HookError: The client's ``wait_for`` failed.
+            InvalidAnswerError: Its answer does not fit the request.
+        """
+        if self._wait_for is None:
+            return None
+        if not request.call_id:
+            request = attrs.evolve(request, call_id=self.call_id, tool_name=self.tool_name)
+        return self._wait_for(request)
 
     @property
     def cancelled(self) -> bool:

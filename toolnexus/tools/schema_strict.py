@@ -12,6 +12,11 @@ _KEPT = (
     "description", "title", "enum", "const", "pattern", "multipleOf", "minimum", "maximum",
     "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems",
 )  # fmt: skip
+#: What narrows a schema and has no place in strict mode.
+_UNSAID = (
+    "minLength", "maxLength", "minProperties", "maxProperties", "propertyNames", "contains", "minContains",
+    "maxContains", "uniqueItems", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
+)  # fmt: skip
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 _DEFS = "#/$defs/"
 _OLD_DEFS = "#/definitions/"
@@ -53,9 +58,13 @@ class Strict:
         kinds = types_of(node)
         if node.get("nullable") is True and kinds:
             kinds = names([*kinds, "null"])
+        if any(node.get(key) not in (None, False) for key in _UNSAID):
+            self.exact = False
         alternatives = node.get("anyOf") or node.get("oneOf")
         if alternatives and not kinds:
             return {**_notes(out), "anyOf": [self.node(item) for item in alternatives]}
+        if alternatives:
+            self.exact = False  # they narrow what stands beside them
         if not kinds:
             self.exact = False
             return out
@@ -96,6 +105,8 @@ class Strict:
             if isinstance(node.get("maxItems"), int) and node["maxItems"] <= len(prefix):
                 rest = []
             items = _one_of([*prefix, *rest])
+            if any(item != prefix[0] for item in [*prefix, *rest]):
+                self.exact = False  # which item is which cannot be said
         out["items"] = self.node(items)
 
 

@@ -219,10 +219,11 @@ class AnthropicDecoder(Decoder):
         """Take in token counts; they are cumulative, so later ones replace earlier ones."""
         if not isinstance(data, dict):
             return []
-        for key, value in data.items():
+        for key in data:
+            number = count(data, key)
             # Some servers repeat a count as 0 in the last event.
-            if isinstance(value, int) and not isinstance(value, bool) and (value or key not in self._counts):
-                self._counts[key] = value
+            if number or key not in self._counts:
+                self._counts[key] = number
         counts = self._counts
         written, read = counts.get("cache_creation_input_tokens", 0), counts.get("cache_read_input_tokens", 0)
         prompt = counts.get("input_tokens", 0) + written + read

@@ -180,7 +180,7 @@ class Decoder:
         if name == BARE and isinstance(payload, list) and all(isinstance(item, dict) for item in payload):
             return [chunk for item in payload for chunk in self._one(name, item)]
         if not isinstance(payload, dict):
-            return self._bad(name, json.dumps(payload))
+            return self._bad(name, json.dumps(payload), "is no JSON object")
         try:
             chunks = self.payload(name, payload)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
@@ -191,7 +191,7 @@ class Decoder:
             self.ended = True
         return chunks
 
-    def _bad(self, name: str, data: str) -> list[Chunk]:
+    def _bad(self, name: str, data: str, what: str = "is not valid JSON") -> list[Chunk]:
         text = data.strip()
         if name == "error":
             raise provider_error(None, text)
@@ -200,7 +200,7 @@ class Decoder:
         if self._skip:
             self.skipped += 1
             return []
-        raise MalformedEventError(f"an event is not valid JSON: {text[:200]!r}", body=text[:2000])
+        raise MalformedEventError(f"an event {what}: {text[:200]!r}", body=text[:2000])
 
     def finish(self, failure: ToolnexusError | None, *, received: int = 0, head: str = "") -> list[Chunk]:
         """
@@ -280,9 +280,11 @@ def count(data: Any, *path: str) -> int:
 
     >>> count({"a": {"b": 3}}, "a", "b"), count({"a": "x"}, "a"), count({"a": float("inf")}, "a")
     (3, 0, 0)
+    >>> count({"a": -5}, "a")
+    0
     """
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None
     if isinstance(data, float):
-        return int(data) if math.isfinite(data) else 0
-    return data if isinstance(data, int) and not isinstance(data, bool) else 0
+        return max(0, int(data)) if math.isfinite(data) else 0
+    return max(0, data) if isinstance(data, int) and not isinstance(data, bool) else 0

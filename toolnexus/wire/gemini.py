@@ -234,7 +234,7 @@ class GeminiDecoder(Decoder):
             return []
         for key, value in data.items():
             if isinstance(value, int) and not isinstance(value, bool):
-                self._counts[key] = value
+                self._counts[key] = max(0, value)
         counts = self._counts
         if not counts:
             return []

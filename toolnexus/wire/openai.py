@@ -8,11 +8,11 @@ from typing import Any
 from toolnexus.chunks import Chunk, mend_surrogates
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, Usage
-from toolnexus.tools.adapt import plain, strict
+from toolnexus.tools.adapt import plain
 from toolnexus.tools.base import Tool
 from toolnexus.wire.base import BARE, Decoder, ModelRequest, count
 from toolnexus.wire.names import nine_characters
-from toolnexus.wire.schemas import loosened
+from toolnexus.wire.schemas import answer_schema, loosened
 from toolnexus.wire.transcript import merged
 from toolnexus.wire.urls import join
 
@@ -60,7 +60,7 @@ class OpenAI:
         return {
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": name, "schema": strict(schema), "strict": True},
+                "json_schema": {"name": name, **answer_schema(schema)},
             }
         }
 

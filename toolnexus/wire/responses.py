@@ -9,11 +9,11 @@ from toolnexus.chunks import Chunk, mend_surrogates
 from toolnexus.errors import APIStatusError, EmptyResponseError, ToolnexusError
 from toolnexus.merge import ToolCallMerger
 from toolnexus.results import Usage
-from toolnexus.tools.adapt import plain, strict
+from toolnexus.tools.adapt import plain
 from toolnexus.tools.base import Tool
 from toolnexus.wire.base import BARE, Decoder, ModelRequest, count
 from toolnexus.wire.items import CALLS, Item, outgoing
-from toolnexus.wire.schemas import loosened
+from toolnexus.wire.schemas import answer_schema, loosened
 from toolnexus.wire.urls import join
 
 __all__ = ["Responses"]
@@ -52,7 +52,7 @@ class Responses:
 
     def output_format(self, schema: dict[str, Any], name: str) -> dict[str, Any]:
         """Return the keys of a body that ask for an answer of a schema."""
-        wanted = {"type": "json_schema", "name": name, "schema": strict(schema), "strict": True}
+        wanted = {"type": "json_schema", "name": name, **answer_schema(schema)}
         return {"text": {"format": wanted}}
 
     def choice(self, choice: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""Tool schemas in the form that endpoints of few words take."""
+"""Schemas as requests hold them: of tools for endpoints of few words, and of answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["loosened"]
+from toolnexus.tools.adapt import plain, strict_or_none
+
+__all__ = ["answer_schema", "loosened"]
 
 #: What only makes a schema stricter: without it every right call is still right.
 _STRICT = ("additionalProperties", "strict", "$schema")
@@ -35,3 +37,19 @@ def loosened(value: Any) -> Any:
         elif key not in _STRICT:
             out[key] = loosened(item)
     return out
+
+
+def answer_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """
+    Return the keys that say which schema an answer shall have: strictly, where strict mode can say it.
+
+    Elsewhere the schema goes as it is: a map that strict mode turns into an object without keys would
+    make every right answer impossible.
+
+    >>> answer_schema({"type": "object", "properties": {"a": {"type": "integer"}}})["strict"]
+    True
+    >>> answer_schema({"type": "object", "additionalProperties": {"type": "integer"}})["strict"]
+    False
+    """
+    exact = strict_or_none(schema)
+    return {"schema": plain(schema) if exact is None else exact, "strict": exact is not None}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 from typing import Any
 
 import attrs
 
+from toolnexus.forking import ChildLock
 from toolnexus.tools.base import Context, Tool, ToolResult
 from toolnexus.tools.builtins import texts
 from toolnexus.tools.builtins.base import Options, define, integer, text
@@ -22,7 +22,7 @@ from toolnexus.tools.regular_files import read_up_to
 __all__ = ["CHANGING", "MAX_CHANGED", "file_tools", "read_text"]
 
 #: Held while a file is read, changed and written, so that two changes do not undo each other.
-CHANGING = threading.RLock()
+CHANGING = ChildLock()
 #: The largest file in bytes that is changed; it is held in memory.
 MAX_CHANGED = 32 * 1024 * 1024
 #: How far a reading with an offset looks for its line, in characters.

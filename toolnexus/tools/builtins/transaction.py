@@ -313,7 +313,11 @@ def _locked(home: str, ctx: Context | None) -> Iterator[bool]:
     try:
         yield _lock(fcntl, fd, ctx)
     finally:
-        os.close(fd)  # which lets go of the lock, as the end of the process does
+        # The end of the process would let go of it, too. Closing alone does not: a child that was forked
+        # meanwhile has the same open folder.
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
 
 
 def _lock(fcntl: Any, fd: int, ctx: Context | None) -> bool:

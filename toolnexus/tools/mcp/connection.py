@@ -73,12 +73,12 @@ class Callbacks:
     Args:
         changed: The server says that its list of tools changed, and this is the new one.
         lost: The connection ended, for this reason.
-        ask: Answers the server's questions to a person; None where nobody is there.
+        ask: Answers the server's questions to a person.
     """
 
     changed: Callable[[list[Tool]], None]
     lost: Callable[[str], None]
-    ask: Asker | None = None
+    ask: Asker
 
 
 class Connection:

@@ -7,16 +7,24 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolnexus.abandon import start_thread
+from toolnexus.cancel import CancelScope
+from toolnexus.errors import ToolnexusError
 from toolnexus.suspension import Answer, Request
+from toolnexus.tools.base import Context
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
-__all__ = ["Asker", "WaitFor", "to_request", "web_url"]
+__all__ = ["CALL", "Asker", "WaitFor", "to_request", "web_url"]
+
+#: The call that the code at hand is part of. In later versions of the protocol a question is asked inside
+#: the call that it belongs to; before, it comes by itself and does not say whose it is.
+CALL: ContextVar[Context] = ContextVar("CALL")
 
 WaitFor = Callable[[Request], "Answer | None"]
 
@@ -54,31 +62,35 @@ def to_request(server: str, params: ElicitRequestParams, call_id: str = "", tool
     if params.mode == "url":
         return Request(kind="authorization", url=params.url, data={"server": server}, **common)
     schema = dict(params.requested_schema)
+    fields = schema.get("properties") or {}
+    if "required" in schema:  # what is left out gets the server's default
+        schema["required"] = [n for n in schema["required"] if "default" not in fields.get(n, ())]
     return Request(kind="input", data={"server": server, "schema": schema}, response_schema=schema, **common)
 
 
 class Asker:
     """
-    Asks a person through ``wait_for``, which blocks, without the loop having to wait.
+    Asks a person, which blocks, without the loop having to wait.
 
     Args:
         server: The server's name.
-        wait_for: Gets the request and returns the answer; None means nobody answered.
+        wait_for: Gets the request and returns the answer; None means nobody answered. Without it, the
+            run that the question belongs to is asked.
         asking: Called with True when a question goes out and with False when it is settled.
-        caller: Returns the id and the tool's name of the call that is waiting, where it is only one.
+        callers: Returns the contexts of the calls in flight.
     """
 
     def __init__(
         self,
         server: str,
-        wait_for: WaitFor,
+        wait_for: WaitFor | None,
         asking: Callable[[bool], None],
-        caller: Callable[[], tuple[str, str]],
+        callers: Callable[[], list[Context]],
     ) -> None:
         self._server = server
         self._wait_for = wait_for
         self._asking = asking
-        self._caller = caller
+        self._callers = callers
 
     async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
         """Answer a server's question; the protocol library calls this."""
@@ -87,15 +99,29 @@ class Asker:
         if params.mode == "url" and web_url(params.url) is None:
             _log.warning("MCP server %r asks to open what is no web page; declined", self._server)
             return ElicitResult(action="decline")
-        request = to_request(self._server, params, *self._caller())
+        call, wait_for = self._whom()
+        request = to_request(self._server, params, call.call_id, call.tool_name)
         self._asking(True)
         try:
-            answer = await self._ask(request)
+            answer = await self._ask(request, wait_for, call.scope)
         finally:
             self._asking(False)
         return _to_result(request, answer)
 
-    async def _ask(self, request: Request) -> Answer | None:
+    def _whom(self) -> tuple[Context, WaitFor]:
+        """Return the call that a question belongs to, as far as that is known, and who is asked."""
+        callers = self._callers()
+        call = CALL.get(None) or (callers[0] if len(callers) == 1 else None)
+        if self._wait_for is not None:
+            return call or Context(), self._wait_for
+        if call is None and len({caller.run_id for caller in callers}) == 1:
+            call = callers[0]  # whichever of them it is, the same person is asked
+        if call is None and callers:
+            _log.warning("MCP server %r asks, and several runs call it: nobody is asked", self._server)
+        call = call or Context()
+        return call, call.wait_for
+
+    async def _ask(self, request: Request, wait_for: WaitFor, scope: CancelScope) -> Answer | None:
         """Call ``wait_for`` in a thread that is left behind when the question is withdrawn."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer | None] = loop.create_future()
@@ -107,11 +133,12 @@ class Asker:
         def ask() -> None:
             answer = None
             try:
-                answer = self._wait_for(request)
+                answer = wait_for(request)
                 if answer is not None and not isinstance(answer, Answer):
                     raise TypeError(f"it must return an Answer or None, not {type(answer).__name__}")
-            except Exception:  # noqa: BLE001 - the user's code; the server is told that nobody answered
-                _log.exception("wait_for failed on a request of MCP server %r", self._server)
+            except Exception as error:  # noqa: BLE001 - the user's code; the server is told that nobody answered
+                if not (isinstance(error, ToolnexusError) and scope.cancelled):
+                    _log.exception("wait_for failed on a request of MCP server %r", self._server)
                 answer = None
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, answer)

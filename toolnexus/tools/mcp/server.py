@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from toolnexus.errors import ConfigurationError
+from toolnexus.tools.base import Context
 from toolnexus.tools.mcp.config import McpServerConfig
 from toolnexus.tools.mcp.connection import Callbacks, Connection, Forgotten, Refused, Way
-from toolnexus.tools.mcp.elicitation import Asker, WaitFor
+from toolnexus.tools.mcp.elicitation import CALL, Asker, WaitFor
 from toolnexus.tools.mcp.launch import Launch, prepare
 from toolnexus.tools.mcp.lines import scrub
 from toolnexus.tools.mcp.status import McpError, McpStatus
@@ -36,15 +37,13 @@ class CallInfo:
     Args:
         tool: The server's own name of the tool.
         args: The arguments.
-        call_id: The id of the call in the transcript.
-        tool_name: The name by which the model called it.
+        ctx: The context of the call.
         progress: Gets each piece of progress as text.
     """
 
     tool: str
     args: dict[str, Any]
-    call_id: str = ""
-    tool_name: str = ""
+    ctx: Context = attrs.field(factory=Context)
     progress: Callable[[str], None] = lambda text: None
 
 
@@ -56,7 +55,7 @@ class Server:
 
     Args:
         config: The server's configuration.
-        wait_for: Asks a person, or None.
+        wait_for: Asks a person; None for what the run has.
         on_change: Called when the list of tools changed.
     """
 
@@ -132,9 +131,7 @@ class Server:
         raise McpError("; ".join(dict.fromkeys(refusals)))
 
     def _callbacks(self) -> Callbacks:
-        ask = None
-        if self._wait_for is not None:
-            ask = Asker(self.config.name, self._wait_for, self._asking, self._caller)
+        ask = Asker(self.config.name, self._wait_for, self._asking, self._callers)
         return Callbacks(changed=self._changed, lost=self._lost, ask=ask)
 
     def _up(self, connection: Connection) -> None:
@@ -197,9 +194,11 @@ class Server:
             clock.restart()
             info.progress(_progress_text(progress, total, message))
 
-        work = asyncio.get_running_loop().create_task(
-            connection.call(info.tool, scrub(info.args), on_progress)
-        )
+        async def call() -> CallToolResult:
+            CALL.set(info.ctx)
+            return await connection.call(info.tool, scrub(info.args), on_progress)
+
+        work = asyncio.get_running_loop().create_task(call())
         self._left.add(work)
         work.add_done_callback(self._done)
         try:
@@ -225,12 +224,9 @@ class Server:
         for clock in self._clocks:
             clock.restart()
 
-    def _caller(self) -> tuple[str, str]:
-        """Return the call that a question belongs to; the protocol tells only where there is one."""
-        if len(self._calls) != 1:
-            return "", ""
-        info = next(iter(self._calls))
-        return info.call_id, info.tool_name
+    def _callers(self) -> list[Context]:
+        """Return the contexts of the calls in flight, one of which a question belongs to."""
+        return [info.ctx for info in self._calls]
 
     # -- closing -----------------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ class McpSource:
     Args:
         config: A path to an ``.mcp.json`` file, or a dict of that shape.
         wait_for: Answers what servers ask a person: gets a `Request`, returns an `Answer`, or None
-            where nobody answers. Without it, servers are told that nobody is there to be asked.
+            where nobody answers. By default whoever answers for the run is asked: the client's
+            ``wait_for``, or the reader of the stream.
         timeout: Seconds for each phase of a server that names no timeout of its own: its start, the
             handshake, the list of tools, and a call without a sign of life. None for no limit.
 
@@ -210,7 +211,7 @@ class McpSource:
         if self._closed:
             return ToolResult.error(f"MCP server {name!r}: it is closed", server=name, tool=tool)
         progress = Progress(ctx.output)
-        info = CallInfo(tool, args, ctx.call_id, ctx.tool_name, progress.put)
+        info = CallInfo(tool, args, ctx, progress.put)
         return call_tool(self._ready(), self._servers[name], info, ctx, progress)
 
     # -- closing -----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """
-Stores and a process that forks.
+Locks and databases in a process that forks.
 
 A lock that another thread holds at the moment of the fork stays locked in the child for ever, and
 a database connection that both processes own is worse: SQLite in the child believes in locks that
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from toolnexus.errors import StoreError
 
-__all__ = ["ForkLock", "Gate", "watch"]
+__all__ = ["ChildLock", "ForkLock", "Gate", "watch"]
 
 #: Seconds that a fork waits for operations under way in other threads.
 PATIENCE = 10.0
@@ -27,9 +27,6 @@ PATIENCE = 10.0
 
 class Watched(Protocol):
     """What can be brought to rest."""
-
-    #: Those with a low rank first: whoever is inside of them may need the others to get out.
-    rank: int
 
     def before_fork(self) -> None: ...
     def after_fork(self, *, child: bool) -> None: ...
@@ -39,6 +36,7 @@ class _Watch:
     """All that is watched. The lock is held over a fork, so that nothing new comes in between."""
 
     def __init__(self) -> None:
+        self.forking = threading.RLock()  # one fork at a time
         self.lock = threading.RLock()
         self.members: weakref.WeakSet[Watched] = weakref.WeakSet()
         self.at_rest: list[Watched] = []
@@ -48,22 +46,31 @@ class _Watch:
             )
 
     def before(self) -> None:
+        self.forking.acquire()
+        # Those that wait for operations go first, and before any lock is held: an operation may need one.
+        with self.lock:
+            gates = [member for member in self.members if isinstance(member, Gate)]
+        for gate in gates:
+            gate.before_fork()
         self.lock.acquire()
-        self.at_rest = sorted(self.members, key=lambda member: member.rank)
-        for member in self.at_rest:
+        others = [member for member in self.members if member not in gates]
+        for member in others:
             member.before_fork()
+        self.at_rest = [*gates, *others]
 
     def after_in_parent(self) -> None:
         at_rest, self.at_rest = self.at_rest, []
         for member in at_rest:
             member.after_fork(child=False)
         self.lock.release()
+        self.forking.release()
 
     def after_in_child(self) -> None:
         at_rest, self.at_rest = self.at_rest, []
         for member in at_rest:
             member.after_fork(child=True)
         self.lock = threading.RLock()
+        self.forking = threading.RLock()
 
 
 _watch = _Watch()
@@ -81,8 +88,6 @@ class ForkLock:
 
     No other one may be taken within these steps.
     """
-
-    rank = 1
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -106,14 +111,46 @@ class ForkLock:
             self._lock.release()
 
 
+class ChildLock:
+    """
+    A lock that may be held for long: a fork does not wait for it, and it is free in the child.
+
+    For what another process may do at the same time anyway.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _child_locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """In a child: whoever held it is not here."""
+        self._lock = threading.RLock()
+
+
+_child_locks: weakref.WeakSet[ChildLock] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_child_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
 class Gate(abc.ABC):
     """
     What every operation on a database passes through.
 
     Before a fork it lets nobody in, waits until everybody is out, and closes the connections.
     """
-
-    rank = 0
 
     def __init__(self) -> None:
         # Guards the three below. It is never held while a database works.
