@@ -85,11 +85,8 @@ class Screen:
         block["parts"].append(event.delta)
 
     def _tool(self, event: ToolOutput | ToolFinished) -> dict[str, Any]:
-        mine: list[dict[str, Any]] = [
-            b for b in self._blocks if b["kind"] == "tool" and b["namespace"] == event.namespace
-        ]
-        for block in reversed(mine):
-            if block["id"] == event.id:
+        for block in reversed(self._blocks):
+            if (block["kind"], block.get("id"), block["namespace"]) == ("tool", event.id, event.namespace):
                 return block
         return self._add("tool", event, id=event.id, name=event.name, args=None, output="")
 
