@@ -85,7 +85,7 @@ class Screen:
         block["parts"].append(event.delta)
 
     def _tool(self, event: ToolOutput | ToolFinished) -> dict[str, Any]:
-        for block in reversed(self._blocks):
+        for block in self._blocks[::-1]:
             if (block["kind"], block.get("id"), block["namespace"]) == ("tool", event.id, event.namespace):
                 return block
         return self._add("tool", event, id=event.id, name=event.name, args=None, output="")
