@@ -105,7 +105,7 @@ def test_a_generator_that_raises_midway(way: str) -> None:
         {"tool_calls": 5},
         {"tool_calls": [5]},
         {"tool_calls": [{"name": 5}]},
-        {"tool_calls": [{"name": "f", "arguments": {"x": object()}}]},
+        {"tool_calls": [{"name": "f", "arguments": {"x": ...}}]},
         {"content": "x", "usage": {"prompt_tokens": "many"}},
         {"content": "x", "usage": {"prompt_tokens": float("inf")}},
     ],

@@ -234,13 +234,13 @@ def test_messages_that_are_none(server: ModelServer, client: Client, way: str, m
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"tools": object()},
+        {"tools": ...},
         {"tools": "add"},
         {"tools": DECLARED[0]},
         {"tools": [5]},
         {"tools": [{"function": {"name": "add", "parameters": 5}}]},
-        {"toolkit": object()},
-        {"tools": DECLARED, "tool_choice": object()},
+        {"toolkit": ...},
+        {"tools": DECLARED, "tool_choice": ...},
         {"tools": DECLARED, "tool_choice": {"function": "add"}},
         {"system": 5},
         {"max_tokens": "many"},
