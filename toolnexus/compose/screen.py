@@ -86,15 +86,17 @@ class Screen:
 
     def _tool(self, event: ToolOutput | ToolFinished) -> dict[str, Any]:
         mine = [b for b in self._blocks if b["kind"] == "tool" and b["namespace"] == event.namespace]
-        for block in reversed(mine):
-            if block["id"] == event.id:
-                return block
-        return self._add("tool", event, id=event.id, name=event.name, args=None, output="")
+        found = next((b for b in reversed(mine) if b["id"] == event.id), None)
+        if found is None:
+            found = self._add("tool", event, id=event.id, name=event.name, args=None, output="")
+        return found
 
     def _take_back(self, event: AttemptFailed) -> None:
         """Take the text of a try that failed out of the picture again."""
         text = event.text
-        while (block := self._last(event)) is not None and block["kind"] in ("text", "thinking"):
+        for block in [b for b in reversed(self._blocks) if event.concerns(b["namespace"])]:
+            if block["kind"] not in ("text", "thinking"):
+                return
             if block["kind"] == "text":
                 joined = "".join(block["parts"])
                 if not text or not joined.endswith(text[-len(joined) :]):
