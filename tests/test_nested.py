@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from toolnexus import (
+    AttemptFailed,
     CancelScope,
     Client,
     ConfigurationError,
@@ -20,7 +21,9 @@ from toolnexus import (
     Flow,
     Lifecycle,
     RunCancelledError,
+    RunResult,
     RunTimeoutError,
+    Stream,
     Text,
     Tool,
     ToolCall,
@@ -35,10 +38,15 @@ from toolnexus.compose import (
     event_from_dict,
     event_to_dict,
     final_answer,
+    group_messages,
     redact,
     summarize_namespaces,
 )
+from toolnexus.compose.derived import DerivedStream
+from toolnexus.events import Origin
+from toolnexus.stream import TextSoFar
 from toolnexus.testing import ModelServer
+from toolnexus.transport.retry import RetryPolicy
 
 EVERY = ["messages", "tools", "custom", "tasks", "lifecycle"]
 
@@ -333,3 +341,59 @@ def test_the_end_of_a_tools_scope_ends_what_it_runs(
     while not ended and time.monotonic() < until:
         time.sleep(0.01)
     assert isinstance(ended[0], RunTimeoutError)
+
+
+# -- several that speak by turns -----------------------------------------------------------------
+
+
+def test_the_text_of_a_failed_try_is_taken_back_from_between_others() -> None:
+    """Two agents of a flow speak at once, and a try of one of them fails: nothing else is lost."""
+    a, b = Origin("r", ("a",)), Origin("r", ("b",))
+    inside = Origin("r", ("a", "tool:call_1"))
+    events = [
+        Text("ha", origin=a),
+        Text("one ", origin=b),
+        Text("other", origin=inside),
+        Text("lf", origin=a),
+        Text("two ", origin=b),
+        AttemptFailed(1, ToolnexusError("x"), True, "other", origin=inside),
+        AttemptFailed(1, ToolnexusError("x"), True, "half", origin=a),
+        Text("whole", origin=a),
+    ]
+    stream = DerivedStream([*events, Done(RunResult())])
+    list(stream)
+    assert stream.text == "one two whole"
+    said = TextSoFar()
+    for piece in ("kept", " ha", "", "lf"):
+        said.add(Text(piece))
+    said.take_back(AttemptFailed(1, ToolnexusError("x"), True, "half"))
+    assert str(said) == "kept "
+    said.take_back(AttemptFailed(1, ToolnexusError("x"), True, "never said"))
+    assert str(said) == "kept "
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "redacted"])
+def test_the_text_of_a_node_that_is_tried_again_is_void_everywhere(
+    wrapped: bool, clients: tuple[Client, Client], servers: tuple[ModelServer, ModelServer]
+) -> None:
+    """The stream, the picture, the views and a redaction take back what its agent said, two flows deep."""
+    servers[0].say(["Ask ada@example.com ", "or "], cut="close")
+    servers[0].say(["Ask ", "nobody."])
+    inner = Flow("inner")
+    with Client(servers[0].base_url, model="m", retries=0) as client:
+        inner.agent("asked", client, "Whom?")
+        outer = Flow("outer")
+        outer.nest("deep", inner, retry=RetryPolicy(retries=1, base=0.001))
+        stream: Stream = outer.stream({}, keep_events=True)
+        stream = redact(stream, "email") if wrapped else stream
+        screen = Screen()
+        events = []
+        for event in stream:
+            events.append(event)
+            screen.take(event)
+    [failed] = [e for e in events if isinstance(e, AttemptFailed)]
+    before = [e.delta for e in events[: events.index(failed)] if isinstance(e, Text)]
+    assert failed.text == "".join(before) != ""
+    assert stream.text == screen.text == "Ask nobody."
+    assert [view.text for view in group_messages(events)] == ["Ask nobody."]
+    assert ("ada@" in repr(events)) is not wrapped

@@ -324,6 +324,16 @@ class AttemptFailed(Event):
     will_retry: bool
     text: str = ""
 
+    def concerns(self, namespace: tuple[str, ...]) -> bool:
+        """
+        Tell whether text of a namespace may be void: it is the try's own, or inside the node that was tried.
+
+        Args:
+            namespace: The path that the text comes from.
+        """
+        own = self.origin.namespace
+        return namespace == own or namespace[: len(own) + 1] == (*own, self.origin.node)
+
 
 @attrs.frozen(eq=False, repr=False)
 class Done(Event):

@@ -31,6 +31,46 @@ def _speaker(run_id: str, error: ToolnexusError) -> Callable[[], None]:
     return lambda: _log.error("%s ended with an error that nobody looked at: %s", run_id, text)
 
 
+class TextSoFar:
+    """The text that has come, and from where, since several agents may speak by turns."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._places: list[tuple[str, ...]] = []
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, event: Text) -> None:
+        """Take a piece, unless an agent inside a tool said it: that is no part of the answer."""
+        if event.origin.namespace and of_call(event):
+            return
+        self._pieces.append(event.delta)
+        self._places.append(event.origin.namespace)
+
+    def take_back(self, failed: AttemptFailed) -> None:
+        """Forget the text of a try that failed; what others have said meanwhile stays."""
+        left, position = failed.text, len(self._pieces)
+        while left and position:
+            position -= 1
+            if not failed.concerns(self._places[position]):
+                continue
+            piece = self._pieces[position]
+            void = left[-len(piece) :] if piece else ""
+            if not piece.endswith(void):
+                return
+            left = left[: len(left) - len(void)]
+            self._pieces[position] = piece[: len(piece) - len(void)]
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._pieces.clear()
+        self._places.clear()
+
+
 class Stream(Closing):
     """
     The events of a run, as a plain iterator.
@@ -52,7 +92,7 @@ class Stream(Closing):
         self._patience: float | None = None
         self._batch: Iterator[Event] = iter(())
         self._owner: int | None = None
-        self._text: list[str] = []
+        self._text = TextSoFar()
         self._terminal: Event | None = None
         self._closed = False
         #: The events so far, if they were asked for; else None.
@@ -76,7 +116,7 @@ class Stream(Closing):
     @property
     def text(self) -> str:
         """The text so far, without that of attempts that failed."""
-        return "".join(self._text)
+        return str(self._text)
 
     @property
     def scope(self) -> CancelScope:
@@ -101,8 +141,7 @@ class Stream(Closing):
         except StopIteration:
             event = self._refill()
         if type(event) is Text:
-            if not of_call(event):
-                self._text.append(event.delta)
+            self._text.add(event)
         elif isinstance(event, (Done, Error, AttemptFailed, Pending)):
             self._note(event)
         if self.events is not None:
@@ -221,8 +260,7 @@ class Stream(Closing):
                 self._asked = event.request.id
             return
         if isinstance(event, AttemptFailed):
-            if not of_call(event):
-                self._text = [self.text.removesuffix(event.text)]
+            self._text.take_back(event)
             return
         self._terminal = event
         self._batch = iter(())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, StreamConsumedError
-from toolnexus.events import AttemptFailed, Done, Error, Event, Text, of_call
+from toolnexus.events import AttemptFailed, Done, Error, Event, Text
 from toolnexus.results import RunResult
-from toolnexus.stream import Stream, _speaker
+from toolnexus.stream import Stream, TextSoFar, _speaker
 
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer, Request
@@ -37,7 +37,7 @@ class DerivedStream(Stream):
         self._ready: deque[Event] = deque()
         self._run_id = ""
         self._scope = source.scope if isinstance(source, Stream) else CancelScope()
-        self._text: list[str] = []
+        self._text = TextSoFar()
         self._terminal: Event | None = None
         self._owner = None
         self._closed = False
@@ -131,11 +131,10 @@ class DerivedStream(Stream):
 
     def _noted(self, event: Event) -> Event:
         kind = type(event)
-        if kind is Text and not of_call(event):
-            self._text.append(event.delta)  # type: ignore[attr-defined]
+        if kind is Text:
+            self._text.add(event)  # type: ignore[arg-type]
         elif isinstance(event, AttemptFailed):
-            if not of_call(event):
-                self._text = [self.text.removesuffix(event.text)]
+            self._text.take_back(event)
         elif isinstance(event, (Done, Error)):
             self._terminal = event
             self._over = True

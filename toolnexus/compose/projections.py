@@ -169,7 +169,7 @@ def group_messages(events: Iterable[Event]) -> Iterator[MessageView]:
                 done.add(key)
             yield group.view()
         elif isinstance(event, AttemptFailed):
-            _forget(open_, key)
+            _forget(open_, event)
         elif event.type in ("tool_call", "usage", "done", "pending"):
             for ended in [k for k in open_ if k[:2] == key[:2]]:
                 group = open_.pop(ended)
@@ -187,10 +187,12 @@ def _add(group: _Open, event: Event) -> None:
         group.thinking.append(event.delta)
 
 
-def _forget(open_: dict[tuple[Any, ...], _Open], key: tuple[Any, ...]) -> None:
+def _forget(open_: dict[tuple[Any, ...], _Open], event: AttemptFailed) -> None:
     """Drop the message of a try that failed; where its id is not said, those that are open."""
-    for failed in [k for k in open_ if k == key or (not key[2] and k[:2] == key[:2])]:
-        del open_[failed]
+    run_id, message_id = event.run_id, event.message_id
+    for key in [k for k in open_ if k[0] == run_id and event.concerns(k[1])]:
+        if message_id in ("", key[2]):
+            del open_[key]
 
 
 def _text_of(message: dict[str, Any]) -> str:

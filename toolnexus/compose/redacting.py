@@ -270,13 +270,17 @@ class RedactedStream(DerivedStream):
         """Drop what is held back of a try that failed; its void text is what went out of it."""
         origin = event.origin
         text = ""
-        for key in [k for k in self._pieces if k[:2] == (origin.run_id, origin.namespace)]:
+        inside = False
+        for key in [k for k in self._pieces if k[0] == origin.run_id and event.concerns(k[1])]:
             if key[3] == "tool_output" or (origin.message_id and key[2] != origin.message_id):
                 continue
             piece = self._pieces.pop(key)
             if key[3] == "text":
                 # Whatever its pieces were, the same text has the same beginning.
                 text += Buffer(self._rules).feed(event.text)[: piece.taken]
+                inside = inside or key[1] != origin.namespace
+        if inside or (event.text and not text and not origin.message_id):
+            text = Buffer(self._rules).feed(event.text)  # of a node: all that its agents said is void
         error = self._scrubber.error(event.error)
         self._ready.append(attrs.evolve(event, error=error, text=text))
 

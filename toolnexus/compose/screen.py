@@ -93,7 +93,9 @@ class Screen:
     def _take_back(self, event: AttemptFailed) -> None:
         """Take the text of a try that failed out of the picture again."""
         text = event.text
-        while (block := self._last(event)) is not None and block["kind"] in ("text", "thinking"):
+        for block in [b for b in reversed(self._blocks) if event.concerns(b["namespace"])]:
+            if block["kind"] not in ("text", "thinking"):
+                return
             if block["kind"] == "text":
                 joined = "".join(block["parts"])
                 if not text or not joined.endswith(text[-len(joined) :]):
