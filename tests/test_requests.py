@@ -1,4 +1,4 @@
-"""What is sent: bodies of both styles, headers, addresses and keys, as a real server receives them."""
+"""What is sent: bodies of all styles, headers, addresses and keys, as a real server receives them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from toolnexus import (
     Image,
     ToolResult,
 )
-from toolnexus.testing import ModelServer, RecordedRequest, failure
+from toolnexus.testing import ModelServer, RecordedRequest, failure, tool_call
+
+ALL = (*STYLES, "responses", "gemini")
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 JPEG = b"\xff\xd8\xff\xe0" + bytes(8)
@@ -80,7 +82,34 @@ def test_the_whole_body_anthropic(endpoint: Endpoint) -> None:
     assert "authorization" not in request.headers
 
 
-@pytest.mark.parametrize("style", STYLES)
+def test_the_whole_body_responses(endpoint: Endpoint) -> None:
+    """Nothing is kept by the provider, and its reasoning comes back to us."""
+    request = asked(endpoint, "responses", "Hi", system_prompt="Be brief.")
+    assert request.path == "/v1/responses"
+    assert request.json == {
+        "model": "m",
+        "input": [{"role": "user", "content": "Hi"}],
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "instructions": "Be brief.",
+        "stream": True,
+    }
+    assert request.headers["authorization"] == "Bearer test-key"
+
+
+def test_the_whole_body_gemini(endpoint: Endpoint) -> None:
+    """Model and streaming stand in the address."""
+    request = asked(endpoint, "gemini", "Hi", system_prompt="Be brief.")
+    assert (request.path, request.query) == ("/v1beta/models/m:streamGenerateContent", "alt=sse")
+    assert request.json == {
+        "contents": [{"role": "user", "parts": [{"text": "Hi"}]}],
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    }
+    assert request.headers["x-goog-api-key"] == "test-key"
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize("style", ALL)
 def test_run_asks_for_no_stream(style: str, endpoint: Endpoint) -> None:
     """run() asks for a whole answer, and so does a stream with model_stream=False."""
     endpoint.play("ok", "ok")
@@ -89,20 +118,26 @@ def test_run_asks_for_no_stream(style: str, endpoint: Endpoint) -> None:
     assert client.stream("go", model_stream=False).result().text == "ok"
     for request in endpoint.seen:
         assert not {"stream", "stream_options"} & set(request.json)
+        assert "stream" not in request.path
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 def test_tools_are_declared(style: str, endpoint: Endpoint) -> None:
     """Each tool goes with its name, description and schema, in the provider's form."""
     request = asked(endpoint, style, tools=tools("f", "g"))
+    said: dict[str, Any] = {"name": "f", "description": "The tool f."}
     schema = {"type": "object", "properties": {}}
-    if style == "openai":
-        wanted = {"name": "f", "description": "The tool f.", "parameters": schema}
-        assert request.json["tools"][0] == {"type": "function", "function": wanted}
-    else:
-        wanted = {"name": "f", "description": "The tool f.", "input_schema": schema}
-        assert request.json["tools"][0] == wanted
-    assert len(request.json["tools"]) == 2
+    wanted: dict[str, Any] = {
+        "openai": {"type": "function", "function": {**said, "parameters": schema}},
+        "anthropic": {**said, "input_schema": schema},
+        "responses": {"type": "function", **said, "parameters": schema, "strict": False},
+        "gemini": said,  # which takes no object without properties
+    }
+    sent = request.json["tools"]
+    if style == "gemini":
+        sent = sent[0]["functionDeclarations"]
+    assert sent[0] == wanted[style]
+    assert [(tool.get("function") or tool)["name"] for tool in sent] == ["f", "g"]
 
 
 # -- prompts of several parts ----------------------------------------------------------------------
@@ -251,25 +286,30 @@ def test_blank_texts_beside_other_parts_are_left_out(endpoint: Endpoint) -> None
 # -- Unicode ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 def test_unicode_goes_as_utf_8(style: str, endpoint: Endpoint) -> None:
     """Text is sent as it is, in UTF-8 and not in escapes."""
     wanted = "näïve 日本 😀 \u2028 \x00"
     request = asked(endpoint, style, wanted, system_prompt="señor")
     assert "日本 😀".encode() in request.raw_body
-    content = request.messages[-1]["content"]
-    assert (content if style == "openai" else content[0]["text"]) == wanted
+    assert wanted in texts_of(request.json)
+    assert "señor" in texts_of(request.json)
 
 
-@pytest.mark.parametrize("style", STYLES)
+def texts_of(value: Any) -> list[str]:
+    """Return every text in a JSON value."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in inner for text in texts_of(item)]
+
+
+@pytest.mark.parametrize("style", ALL)
 def test_his_10_lone_surrogates(style: str, endpoint: Endpoint) -> None:
     """Half a character in prompt, history, system text or tool result is U+FFFD; pairs are joined."""
     bad = "a\udc9db \ud83d\ude00"
     good = "a\ufffdb \U0001f600"
-    if style == "openai":
-        first: Any = calls((0, "c", "f", "{}"))
-    else:
-        first = start() + tool_block(0, "c", "f") + stop("tool_use")
+    first = tool_call("f", id="c")
     client = endpoint.client(style, system_prompt=bad)
     offered = tools("f", execute=lambda args, ctx: bad)
     endpoint.play(first, "ok", "ok")
@@ -329,13 +369,14 @@ def test_his_05_several_system_messages(endpoint: Endpoint) -> None:
     assert [m["role"] for m in request.messages] == ["user", "assistant", "user"]
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 def test_no_system_text_no_field(style: str, endpoint: Endpoint) -> None:
     """A missing or blank system text is not sent at all."""
     for prompt in (None, "", " \n"):
         request = asked(endpoint, style, system_prompt=prompt)
-        assert "system" not in request.json
-        assert [m["role"] for m in request.messages] == ["user"]
+        assert not {"system", "instructions", "systemInstruction"} & set(request.json)
+        sent = next(request.json[key] for key in ("messages", "input", "contents") if key in request.json)
+        assert [m["role"] for m in sent] == ["user"]
 
 
 def test_his_01_calls_without_results(endpoint: Endpoint) -> None:
@@ -373,7 +414,7 @@ def test_his_02_results_without_calls(endpoint: Endpoint) -> None:
         result_of("a", "A"),
         result_of("a", "again"),
     ]
-    for style in STYLES:
+    for style in ALL:
         body = asked(endpoint, style, "2", history=history).raw_body.decode()
         assert "ghost" not in body
         assert "again" not in body
@@ -568,12 +609,13 @@ def test_errors_of_tools_are_marked(endpoint: Endpoint) -> None:
 # -- parameters, transforms, headers ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 def test_request_params(style: str, endpoint: Endpoint) -> None:
     """They are added to each body, replace ours, and None takes a key out."""
     request = asked(endpoint, style, request_params={"temperature": 0, "max_tokens": None, "model": "other"})
-    assert request.json["temperature"] == 0
-    assert "max_tokens" not in request.json
+    body = request.json.get("generationConfig") or request.json  # where Gemini has its parameters
+    assert body["temperature"] == 0
+    assert not {"max_tokens", "max_output_tokens", "maxOutputTokens"} & set(body)
     assert request.json["model"] == "other"
 
 
@@ -584,7 +626,7 @@ def test_request_params_that_would_break_the_loop() -> None:
             Client(base_url="http://127.0.0.1:1", model="m", request_params={key: []})
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 def test_body_transform(style: str, endpoint: Endpoint) -> None:
     """It gets each body last, and may change it or return another one."""
 
@@ -595,7 +637,7 @@ def test_body_transform(style: str, endpoint: Endpoint) -> None:
         body["changed"] = True
 
     request = asked(endpoint, style, body_transform=replace, request_params={"top_p": 1})
-    assert "top_p" in request.json["seen"]
+    assert ("generationConfig" if style == "gemini" else "top_p") in request.json["seen"]
     assert asked(endpoint, style, body_transform=change).json["changed"] is True
 
 
@@ -611,19 +653,19 @@ def test_body_transform_that_fails(transform: Any, why: str, endpoint: Endpoint)
     assert not endpoint.seen
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ALL)
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_does_not_have(number: float, style: str, endpoint: Endpoint) -> None:
     """They are refused with their place before anything is sent, wherever they come from."""
     part = {"type": "text", "text": "a", "weight": [number]}
     for options, prompt, place in (
         ({"body_transform": lambda body: {**body, "x": {"y": [0, number]}}}, "go", "['x']['y'][1]"),
-        ({"request_params": {"top_p": number}}, "go", "top_p"),
+        ({"request_params": {"seed": number}}, "go", "seed'] is"),
         ({"request_params": {"metadata": {"t": (number,)}}}, "go", "['metadata']['t'][0]"),
-        ({"hooks": {"before_llm": lambda view: {"tools": [{"n": number}]}}}, "go", "['tools'][0]['n']"),
+        ({"hooks": {"before_llm": lambda view: {"tools": [{"n": number}]}}}, "go", "[0]['n'] is"),
         ({}, [part], "weight")
         if style == "openai"
-        else ({"request_params": {"top_p": number}}, "go", "top_p"),
+        else ({"request_params": {"seed": number}}, "go", "seed'] is"),
     ):
         endpoint.seen.clear()
         with endpoint.client(style, **options) as client, pytest.raises(ConfigurationError) as caught:
