@@ -325,6 +325,35 @@ def test_end_18_an_unseen_error_is_logged(endpoint: Endpoint, caplog: pytest.Log
     assert "bad key" in caplog.text
 
 
+def test_end_18_an_error_of_a_stream_that_nobody_read_is_logged(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was started, failed and was dropped; what was cancelled by dropping it is no such error."""
+    endpoint.play(failure(401, "authentication_error", "bad key"))
+    with caplog.at_level(logging.ERROR, "toolnexus"):
+        stream = endpoint.client().stream("go").start()
+        thread = stream._pump.thread
+        assert thread is not None
+        thread.join(10)
+        assert caplog.text == ""
+        del stream
+        gc.collect()
+        assert "nobody looked at" in caplog.text
+        assert "bad key" in caplog.text
+        caplog.clear()
+        endpoint.play(raw(b"", hold=True))
+        sent = len(endpoint.server.requests)
+        stream = endpoint.client().stream("go").start()
+        endpoint.server.wait_for_request(sent + 1)
+        thread = stream._pump.thread
+        assert thread is not None
+        del stream
+        gc.collect()
+        thread.join(10)
+        gc.collect()
+        assert caplog.text == ""
+
+
 def test_end_18_a_seen_error_is_not_logged(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever looked at it knows; run() and result() raise."""
     endpoint.play(*[failure(401, "authentication_error", "bad key")] * 2)

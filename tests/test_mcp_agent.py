@@ -229,3 +229,36 @@ def test_a_form_of_one_of_several_runs_goes_to_its_own() -> None:
         for thread in threads:
             thread.join(20)
     assert outputs == {name: f'{{"result":"booked for {name}, 2"}}' for name in ("Ada", "Bob")}
+
+
+def test_a_question_that_may_be_of_either_of_two_runs_is_asked_of_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The older protocol does not say whose it is; the wrong person must not answer, the source's own may."""
+    config = {"s": {**sdk(), "protocol": "legacy"}}
+    asked: list[str] = []
+
+    def asking(who: str) -> Any:
+        return lambda request: asked.append(who) or Answer(request.id, data={"name": who})
+
+    def outcome(toolkit: Toolkit) -> str:
+        with ModelServer(style="openai") as slow, ModelServer(style="openai") as own:
+            slow.call("s_slow", {"seconds": 3})
+            own.call("s_book", {})
+            for server in (slow, own):
+                server.say("ok")
+            with make(slow, wait_for=asking("other")) as other, make(own, wait_for=asking("own")) as client:
+                stream = other.stream("Go", toolkit)
+                assert next(stream).type == "tool_call"
+                time.sleep(0.5)  # the call is on its way
+                output = client.run("Go", toolkit).tool_calls[0].output
+                stream.close()
+        return output
+
+    with Toolkit(mcp_config=config) as toolkit:
+        assert "not booked: cancel" in outcome(toolkit)
+    assert asked == []
+    assert "several runs call it" in caplog.text
+    with Toolkit(mcp_config=config, wait_for=asking("source")) as toolkit:
+        assert "booked for source, 2" in outcome(toolkit)
+    assert asked == ["source"]

@@ -775,6 +775,24 @@ def test_errors_nobody_looks_at_are_logged_redacted(
     assert MAIL not in caplog.text
 
 
+def test_the_error_of_a_redacted_stream_that_nobody_read_is_logged_without_its_words(
+    server: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was started, failed and was dropped, and nobody has redacted what it says; derived once or twice."""
+    for derive in (redact, lambda stream: redact(redact(stream))):
+        server.fail(400, message=f"no such user {MAIL}")
+        inner = make(server).stream("hi").start()
+        thread = inner._pump.thread
+        assert thread is not None
+        thread.join(10)
+        with caplog.at_level(logging.ERROR, "toolnexus"):
+            stream = derive(inner)
+            del inner, stream
+            gc.collect()
+    assert [record.args[1] for record in caplog.records if record.args] == ["BadRequestError"] * 2
+    assert MAIL not in caplog.text
+
+
 def test_an_error_keeps_its_class(server: ModelServer) -> None:
     """A redacted error is of the same class, with the same facts."""
     server.fail(404, message=f"no {MAIL}", code="nope")

@@ -26,9 +26,11 @@ from toolnexus import (
     PIIDetectedError,
     Tool,
     ToolFinished,
+    Toolkit,
     ToolnexusError,
     ToolResult,
     Usage,
+    tool,
 )
 from toolnexus.events import Event
 from toolnexus.testing import ModelServer, raw, reply, tool_call
@@ -139,6 +141,25 @@ def test_a_tool_that_can_only_fail_is_refused(field: str, value: Any) -> None:
     """A tool's own mistakes are known before anything is sent."""
     with pytest.raises(ConfigurationError, match=field):
         a_client().stream("x", [Tool("t", **{field: value})])
+
+
+class Clock:
+    def plain(self, zone: str) -> str:
+        return zone
+
+    @tool
+    def decorated(self, zone: str) -> str:
+        return zone
+
+
+@pytest.mark.parametrize("method", [Clock.plain, Clock.decorated, tool(Clock.plain, name="now")])
+def test_a_method_without_its_object_is_refused(method: Any) -> None:
+    """Its ``self`` would be missing at every call; with its object it is a tool as any other."""
+    for use in (Toolkit, lambda tools: a_client().stream("x", tools)):
+        with pytest.raises(ConfigurationError, match=r"Clock\.\w+ is a method without its object"):
+            use([method])
+    for name in ("plain", "decorated"):
+        assert Toolkit([getattr(Clock(), name)]).execute(name, {"zone": "CET"}).output == "CET"
 
 
 def test_every_event_of_a_stream_can_be_pickled() -> None:

@@ -8,6 +8,7 @@ its finalizer cancels the run, and the pump ends.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -16,12 +17,14 @@ from typing import Any
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
-from toolnexus.errors import ToolnexusError
+from toolnexus.errors import RunCancelledError, ToolnexusError
 from toolnexus.events import Done, Error, Event, Origin
 from toolnexus.results import RunResult
 from toolnexus.wording import describe_error
 
-__all__ = ["GRACE", "NothingCameError", "Pump"]
+__all__ = ["GRACE", "NothingCameError", "Pump", "Voice"]
+
+_log = logging.getLogger("toolnexus")
 
 #: The most events that travel as one item.
 _BATCH = 32
@@ -34,6 +37,30 @@ _LOOK = 0.25
 
 #: How long the consumer waits for the pump's own last word after a cancel, in seconds.
 GRACE = 0.05
+
+
+class Voice:
+    """
+    Speaks for an error that nobody looks at, by logging it.
+
+    Args:
+        run_id: The run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        #: Set where what the error says may not be for the log, as of a stream that somebody redacts.
+        self.muted = False
+
+    def speak_for(self, event: Error) -> None:
+        """Have an error logged when it goes and nobody looked; a cancel is no news to whoever cancelled."""
+        error = event.peek()
+        if not isinstance(error, RunCancelledError):
+            text, kind = error.describe(), type(error).__name__
+            event.if_nobody_looks(lambda: self._say(kind if self.muted else text))
+
+    def _say(self, what: str) -> None:
+        _log.error("%s ended with an error that nobody looked at: %s", self.run_id, what)
 
 
 class _Channel:
@@ -128,6 +155,7 @@ class Pump:
         self.takes_text_back = False
         #: What the run had reached, for a terminal item that the consumer has to make itself.
         self.reached: Callable[[], RunResult] | None = None
+        self.voice = Voice(run_id)
         self._work = work
         self._channel = _Channel(queue_size)
         self._batch: list[Event] = []
@@ -157,6 +185,8 @@ class Pump:
         self._forget_wake()
         if isinstance(terminal, Error):
             self.scope.cancel()  # an abandoned scope has told nobody yet
+            if self.consumer is None:
+                self.voice.speak_for(terminal)  # nobody may ever come for it
         with contextlib.suppress(ToolnexusError):
             self._end(terminal)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
 from toolnexus.closing import Closing
-from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
+from toolnexus.errors import StreamConsumedError, StreamThreadError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text, of_call
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from toolnexus.suspension import Answer, Request
 
 __all__ = ["Stream"]
-
-_log = logging.getLogger("toolnexus")
-
-
-def _speaker(run_id: str, error: ToolnexusError) -> Callable[[], None]:
-    """Return what speaks for an error that nobody looked at."""
-    text = error.describe()
-    return lambda: _log.error("%s ended with an error that nobody looked at: %s", run_id, text)
 
 
 class TextSoFar:
@@ -175,6 +166,10 @@ class Stream(Closing):
         """Whoever reads can take text back: a model call that fails after output may be tried again."""
         self._pump.takes_text_back = True
 
+    def spoken_for(self) -> None:
+        """Whoever reads makes a stream of its own of this one: what an error says is not for the log here."""
+        self._pump.voice.muted = True
+
     def waits_for_answers(self) -> None:
         """Keep suspended calls open however long nobody answers, as ``answers="wait"`` does."""
         if self._gate is not None:
@@ -265,8 +260,8 @@ class Stream(Closing):
         self._terminal = event
         self._batch = iter(())
         self._finalizer.detach()  # a scope of the user's may serve another run
-        if isinstance(event, Error) and not isinstance(event.peek(), RunCancelledError):
-            event.if_nobody_looks(_speaker(self.run_id, event.peek()))
+        if isinstance(event, Error):
+            self._pump.voice.speak_for(event)
         if self._pump.thread is not None and not self._closed:
             self._pump.thread.join(GRACE)
 

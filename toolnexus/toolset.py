@@ -104,6 +104,14 @@ def check_tool(tool: Tool) -> None:
         raise ConfigurationError(f"execute {what} must be a function, not {tool.execute!r}")
     if not isinstance(tool.input_schema, dict):
         raise ConfigurationError(f"input_schema {what} must be a dict, not {tool.input_schema!r}")
+    function = getattr(tool, "function", None)
+    if function is not None:
+        from toolnexus.tools.functions import unbound
+
+        if unbound(function):
+            raise ConfigurationError(
+                f"{function.__qualname__} is a method without its object; give an object's"
+            )
     if tool.timeout is not None:
         check_seconds(f"timeout {what}", tool.timeout)
     if tool.max_output is not None and not (isinstance(tool.max_output, int) and tool.max_output >= 0):

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
-from toolnexus.errors import RunCancelledError, StreamConsumedError
+from toolnexus.errors import StreamConsumedError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Text
+from toolnexus.pump import Voice
 from toolnexus.results import RunResult
-from toolnexus.stream import Stream, TextSoFar, _speaker
+from toolnexus.stream import Stream, TextSoFar
 
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer, Request
@@ -33,6 +34,8 @@ class DerivedStream(Stream):
 
     def __init__(self, source: Iterable[Event]) -> None:
         self._inner = source if isinstance(source, Stream) else None
+        if self._inner is not None:
+            self._inner.spoken_for()
         self._items: Iterator[Event] = iter(source)
         self._ready: deque[Event] = deque()
         self._run_id = ""
@@ -146,8 +149,7 @@ class DerivedStream(Stream):
 
     def _speaking(self, event: Error) -> Error:
         """Have an error that was made here logged when nobody looks at it, as a stream's own is."""
-        if not isinstance(event.peek(), RunCancelledError):
-            event.if_nobody_looks(_speaker(self.run_id, event.peek()))
+        Voice(self.run_id).speak_for(event)
         return event
 
     # -- what the source does ----------------------------------------------------------------
@@ -167,6 +169,9 @@ class DerivedStream(Stream):
         if self._inner is not None:
             self._inner.start()
         return self
+
+    def spoken_for(self) -> None:
+        """See `Stream.spoken_for`; the source is spoken for already."""
 
     def hand_over(self) -> None:
         """Let another thread go on with the iteration."""

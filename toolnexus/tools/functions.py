@@ -18,7 +18,7 @@ from toolnexus.tools.hints import Parameter, context_names, is_context, paramete
 from toolnexus.tools.scalars import Load, under
 from toolnexus.tools.schema import ShapeBuilder
 
-__all__ = ["FunctionTool", "as_tool", "collect", "tool"]
+__all__ = ["FunctionTool", "as_tool", "collect", "tool", "unbound"]
 
 Approval = bool | Callable[[Mapping[str, Any]], bool]
 Interrupted = Literal["retry", "fail", "ask"]
@@ -46,7 +46,7 @@ class FunctionTool(Tool):
 
     def __get__(self, instance: object, owner: type | None = None) -> FunctionTool:
         """Return the tool for an instance, where the function is a method."""
-        if instance is None or not _unbound(self.function):
+        if instance is None or not unbound(self.function):
             return self
         return _make(types.MethodType(self.function, instance), dict(self.options))
 
@@ -219,7 +219,7 @@ def _of_object(source: Any) -> Iterator[Any]:
         # Looked at without asking the object: a property would run.
         raw = inspect.getattr_static(source, name, None)
         if isinstance(raw, staticmethod | classmethod | Tool):
-            needs_instance = isinstance(raw, FunctionTool) and _unbound(raw.function)
+            needs_instance = isinstance(raw, FunctionTool) and unbound(raw.function)
         elif isinstance(raw, types.FunctionType):
             needs_instance = name in names
         else:
@@ -277,7 +277,7 @@ class _Plan(NamedTuple):
 
 def _inferred_plan(function: Any, texts: Mapping[str, str], label: str) -> _Plan:
     """Return the plan that a function's signature makes."""
-    method = _unbound(function)
+    method = unbound(function)
     try:
         parameters = parameters_of(function, label, skip=method)
     except SchemaError:
@@ -339,7 +339,7 @@ def _docstring(function: Any) -> str:
     return inspect.getdoc(function) or ""
 
 
-def _unbound(function: Any) -> bool:
+def unbound(function: Any) -> bool:
     """Whether a function is a method that was not taken from an instance: its ``self`` is still open."""
     if not isinstance(function, types.FunctionType):
         return False
