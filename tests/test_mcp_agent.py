@@ -155,6 +155,24 @@ def test_a_form_is_answered_through_the_stream(answers: str, shop: Toolkit, mode
     assert "booked for Bob, 3" in stream.result().tool_calls[0].output
 
 
+@pytest.mark.parametrize(("ok", "action"), [(True, "accept"), (False, "decline")])
+def test_a_page_to_open_in_the_middle_of_a_call(
+    ok: bool, action: str, shop: Toolkit, model: ModelServer
+) -> None:
+    """The reader of the stream gets its address, and a yes or a no goes back."""
+    model.call("s_sign_in", {})
+    model.say("ok")
+    with make(model) as client:
+        for event in (stream := client.stream("Go", shop)):
+            if event.type == "pending":
+                assert (event.request.kind, event.request.url) == (
+                    "authorization",
+                    "https://example.com/login",
+                )
+                stream.answer(event.request, ok, reason=None if ok else "declined")
+    assert f"sign in: {action}" in stream.result().tool_calls[0].output
+
+
 @pytest.mark.parametrize("mode", ["run", "stream"])
 def test_a_form_that_nobody_answers_is_cancelled(mode: str, shop: Toolkit, model: ModelServer) -> None:
     """The server is told so, and the run goes on: what waits in a server cannot wait for another day."""
