@@ -599,7 +599,10 @@ def _as_client(item: Any) -> Client:
     if isinstance(item, Client):
         return item
     if isinstance(item, Mapping):
-        return Client(**item)
+        try:
+            return Client(**item)
+        except TypeError as error:
+            raise ConfigurationError(f"these are not the options of a fallback: {error}") from error
     raise ConfigurationError(f"a fallback must be a Client or the options of one, not {item!r}")
 
 

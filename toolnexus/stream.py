@@ -10,7 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
-from toolnexus.errors import RunCancelledError, StreamConsumedError, StreamThreadError, ToolnexusError
+from toolnexus.errors import (
+    InvalidAnswerError,
+    RunCancelledError,
+    StreamConsumedError,
+    StreamThreadError,
+    ToolnexusError,
+)
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
@@ -253,8 +259,10 @@ class Stream:
                 if event.type == "pending":
                     stream.answer(event.request, input(event.request.prompt) == "y")
         """
-        from toolnexus.suspension import Answer
+        from toolnexus.suspension import Answer, Request
 
+        if not isinstance(request, (Request, Answer)):
+            raise InvalidAnswerError(f"answer takes the request, or a whole Answer, not {request!r:.80}")
         if self._gate is None:
             raise StreamConsumedError("this stream takes no answers")
         answer = request if isinstance(request, Answer) else Answer(request.id, ok, data, reason)
