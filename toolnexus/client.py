@@ -398,6 +398,7 @@ class Client(ModelCalls):
         deps: Any = None,
         scope: CancelScope | None = None,
         durable: bool = False,
+        output: Any = None,
         collect_events: bool = False,
         channels: Iterable[str] | None = None,
         **overrides: Any,
@@ -415,6 +416,7 @@ class Client(ModelCalls):
             deps: An object of yours for the tools.
             scope: What can cancel the run from another thread.
             durable: Whether the same call goes on after a crash, see `run`.
+            output: The type that the answer shall have, see `run`.
             collect_events: Whether to keep the events, see `run`.
             channels: The channels to collect, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
@@ -430,6 +432,7 @@ class Client(ModelCalls):
         run.streaming = False
         run.answers = to_answers(answers)
         make_durable(run, storage, durable)
+        ask_for(run, output)
         return self._run(run, storage, collect_events, channels)
 
     def resume_stream(
@@ -444,6 +447,7 @@ class Client(ModelCalls):
         channels: Iterable[str] | None = None,
         keep_events: bool = False,
         durable: bool = False,
+        output: Any = None,
         **overrides: Any,
     ) -> Stream:
         """
@@ -454,6 +458,7 @@ class Client(ModelCalls):
         run, storage = self._prepare(None, tools, id, history, deps, scope, overrides)
         run.answers = to_answers(answers)
         make_durable(run, storage, durable)
+        ask_for(run, output)
         return self._stream(run, storage, channels, keep_events, "now")
 
     def ask(
