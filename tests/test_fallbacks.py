@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from toolnexus import AttemptFailed, Client, Done, Error, HookError, Text, Tool
+from toolnexus import AttemptFailed, Client, ConfigurationError, Done, Error, HookError, Text, Tool
 from toolnexus.testing import ModelServer
 
 STYLES = ("openai", "anthropic", "responses", "gemini")
@@ -171,3 +171,10 @@ def test_a_policy_that_fails_is_named(server: ModelServer, how: str) -> None:
                 assert isinstance(last, Error)
                 assert isinstance(last.error, HookError)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"bogus": 1, "model": "m"}, {}, 5, {"model": ""}])
+def test_options_of_a_fallback_that_are_none(server: ModelServer, wrong: Any) -> None:
+    """They are a mistake in the configuration, known at once."""
+    with pytest.raises(ConfigurationError):
+        client_of(server, "openai", fallbacks=[wrong])

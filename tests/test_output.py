@@ -12,7 +12,16 @@ import attrs
 import pytest
 from typing_extensions import NotRequired, TypedDict
 
-from toolnexus import Client, ConfigurationError, Error, OutputError, SqliteStore, Tool
+from toolnexus import (
+    Answer,
+    Client,
+    ConfigurationError,
+    Error,
+    OutputError,
+    SqliteStore,
+    Tool,
+    ToolnexusError,
+)
 from toolnexus.testing import ModelServer, RecordedRequest
 from toolnexus.tools.arguments import check_arguments
 
@@ -255,3 +264,49 @@ def test_an_output_in_a_conversation(server: ModelServer, tmp_path: Any) -> None
             client.run("who?", id="c", output=Person)
             server.say("you asked who")
             assert client.run("what did I ask?", id="c").text == "you asked who"
+
+
+@pytest.mark.parametrize("how", ["resume", "resume_stream"])
+def test_an_output_after_a_person_was_asked(server: ModelServer, how: str) -> None:
+    """A run that waits is gone on with for the same type, one repair included."""
+    tool = Tool("look", execute=lambda args, ctx: "she is 36", approval=True)
+    options = {"base_url": server.base_url, "style": server.style, "model": "m", "api_key": "k"}
+    with Client(**options) as client:
+        server.call("look", {}, id="c1")
+        [request] = client.run("who?", [tool], id="c", output=Person).pending
+        answer(server, {"name": "Ada"})
+        answer(server, {"name": "Ada", "age": 36})
+        result = getattr(client, how)("c", Answer.approve(request), [tool], output=Person)
+        if how == "resume_stream":
+            result = result.result()
+    assert result.output == Person("Ada", 36)
+    asked, *_, last = server.requests
+    for key in ("response_format", "text", "tool_choice", "toolConfig"):
+        assert asked.json.get(key) == last.json.get(key)
+
+
+@pytest.mark.parametrize("how", ["run", "stream"])
+def test_a_durable_run_for_an_output(server: ModelServer, how: str) -> None:
+    """Answers that did not fit are taken from the journal as well: the second chance stays the second."""
+    options = {"base_url": server.base_url, "style": server.style, "model": "m", "api_key": "k", "retries": 0}
+    with Client(**options) as client:
+
+        def go() -> Any:
+            asked = getattr(client, how)("who?", id="c", output=Person, durable=True)
+            return asked if how == "run" else asked.result()
+
+        answer(server, {"name": "Ada"})
+        server.fail(status=500)
+        with pytest.raises(ToolnexusError):
+            go()
+        answer(server, {"name": "Ada", "age": 36})
+        result = go()
+        assert (result.output, result.turns, len(server.requests)) == (Person("Ada", 36), 2, 3)
+        client.conversation_store.delete("c")
+        answer(server, {"name": "Ada"})
+        server.fail(status=500)
+        with pytest.raises(ToolnexusError):
+            go()
+        answer(server, {"name": "Ada"})
+        with pytest.raises(OutputError):
+            go()

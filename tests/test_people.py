@@ -587,3 +587,81 @@ def test_a_question_ends_with_its_call(server: ModelServer) -> None:
     asking[0].join(2)
     assert not asking[0].is_alive()
     assert [type(error).__name__ for error in told] in (["RunCancelledError"], [])
+
+
+@pytest.mark.parametrize("how", ["run", "stream"])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"data": object()}, "plain JSON"),
+        ({"data": {"at": [float("nan")]}}, "plain JSON"),
+        ({"expires_at": "tomorrow"}, "expires_at"),
+        ({"expires_at": float("inf")}, "expires_at"),
+        ({"response_schema": "integer"}, "response_schema"),
+        ({"kind": 5}, "kind"),
+        ({"url": object()}, "url"),
+        ({"id": 5}, "id"),
+    ],
+    ids=str,
+)
+def test_a_request_that_could_not_be_stored_is_the_tools_mistake(
+    server: ModelServer, how: str, wrong: dict[str, Any], why: str
+) -> None:
+    """The call has an error that says so, and the run goes on: it is not lost when it is saved."""
+    server.call("ask", {}, id="c1")
+    server.call("replay", {}, id="c2")
+    server.say("ok")
+    replay = Tool("replay", execute=lambda args, ctx: ctx.ask("What?", **wrong))
+    if "id" in wrong:
+        replay = question(**wrong)
+        replay = Tool("replay", execute=replay.execute)
+    with make(server) as client:
+        tools = [question(**wrong), replay]
+        result = (
+            client.run("go", tools, id="c") if how == "run" else client.stream("go", tools, id="c").result()
+        )
+    assert result.status == "done"
+    assert [call.is_error for call in result.tool_calls] == [True, True]
+    assert all(f"ConfigurationError: {why}" in o or why in o for o in results_of(result))
+
+
+def test_data_of_a_request_may_be_what_has_a_json_form(server: ModelServer) -> None:
+    """Dates, tuples and dataclasses come out as plain JSON, for every process alike."""
+    from datetime import date
+
+    server.call("ask", {}, id="c1")
+    with make(server) as client:
+        [request] = client.run("go", [question(data={"days": (date(2026, 3, 1),)})], id="c").pending
+    assert request.data == {"days": ["2026-03-01"]}
+
+
+@pytest.mark.parametrize("answer", ["yes", None, 5, {"id": "x"}])
+def test_what_is_no_answer_is_refused_in_the_loop(server: ModelServer, answer: Any) -> None:
+    """A clear error, and the suspension stays."""
+    server.call("ask", {}, id="c1")
+    server.say("ok")
+    with make(server) as client:
+        stream = client.stream("go", [question()])
+        for event in stream:
+            if isinstance(event, Pending):
+                with pytest.raises(InvalidAnswerError, match="answer takes the request"):
+                    stream.answer(answer)
+                stream.answer(event.request, data="green")
+        assert results_of(stream.result()) == ["it is green"]
+
+
+def test_the_last_answer_before_the_next_item_counts(server: ModelServer) -> None:
+    """Whoever thinks better of it in time may."""
+    ran: list[Any] = []
+    server.call("delete", {"path": "x"}, id="c1")
+    server.say("ok")
+    with make(server) as client:
+        stream = client.stream("go", [deleting(ran)])
+        for event in stream:
+            if isinstance(event, Pending):
+                stream.answer(event.request, True)
+                stream.answer(event.request, False, reason="on second thought")
+        assert "on second thought" in results_of(stream.result())[0]
+        with pytest.raises(InvalidAnswerError, match="nobody waits"):
+            stream.answer(Answer("x"))
+    assert ran == []

@@ -513,6 +513,9 @@ def test_his_04_repeated_roles(endpoint: Endpoint) -> None:
         ([{"role": "user", "content": ["x"]}], "no part dict"),
         ([{"role": "assistant", "tool_calls": [{"id": "a"}]}], "a tool call without"),
         ([{"role": "assistant", "tool_calls": ["x"]}], "a tool call without"),
+        ([{"role": "assistant", "content": "x", "toolnexus": "x"}], "not of ours"),
+        ([{"role": "assistant", "content": "x", "toolnexus": {"pending": 5}}], "not of ours"),
+        ([{"role": "assistant", "content": "x", "toolnexus": {"pending": [{"request": 5}]}}], "not of ours"),
     ],
 )
 def test_histories_that_are_none(history: Any, why: str, endpoint: Endpoint) -> None:

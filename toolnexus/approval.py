@@ -16,6 +16,7 @@ from toolnexus.execution import Outcome, report_finished, report_unrun, run_one
 from toolnexus.run import Run
 from toolnexus.suspension import Answer, Request, pending, pending_of
 from toolnexus.tools.base import Tool, ToolResult, suspends
+from toolnexus.tools.plain import plain
 from toolnexus.wording import describe_error
 
 __all__ = ["approval_of", "check_answer", "settle", "wait_for"]
@@ -213,7 +214,7 @@ def stored(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
         {
             "request": _asked(outcome).to_dict(),
             "args": outcome.request.args,
-            "answers": [answer.to_dict() for answer in outcome.answers],
+            "answers": [plain(answer.to_dict()) for answer in outcome.answers],
             "approval": bool(outcome.result.metadata.get(_APPROVAL)),
             "asked": bool(outcome.result.metadata.get("asked")),
         }

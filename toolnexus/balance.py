@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from toolnexus.merge import PROVIDER_KEY
+from toolnexus.prompt import WAITING_KEY
 from toolnexus.results import Message
 from toolnexus.wire.transcript import INTERRUPTED
 
-__all__ = ["WAITING_KEY", "balanced"]
-
-#: Where, under our key of an assistant message, the calls stand that wait for a person.
-WAITING_KEY = "pending"
+__all__ = ["balanced"]
 
 
 def balanced(messages: list[Message]) -> list[Message]:

@@ -296,6 +296,7 @@ class Client(Closing, ModelCalls):
         deps: Any = None,
         scope: CancelScope | None = None,
         durable: bool = False,
+        output: Any = None,
         collect_events: bool = False,
         channels: Iterable[str] | None = None,
         **overrides: Any,
@@ -313,6 +314,7 @@ class Client(Closing, ModelCalls):
             deps: An object of yours for the tools.
             scope: What can cancel the run from another thread.
             durable: Whether the same call goes on after a crash, see `run`.
+            output: The type that the answer shall have, see `run`.
             collect_events: Whether to keep the events, see `run`.
             channels: The channels to collect, see `run`.
             overrides: ``model``, ``system_prompt``, ``max_turns`` or ``timeout`` for this run only.
@@ -326,7 +328,9 @@ class Client(Closing, ModelCalls):
         """
         from toolnexus.resume import to_answers  # here and below, because importing shall be cheap
 
-        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides, durable=durable)
+        run, storage = self._runner.prepare(
+            None, tools, id, history, deps, scope, overrides, durable=durable, output=output
+        )
         run.streaming = False
         run.answers = to_answers(answers)
         return self._runner.run(run, storage, collect_events, channels)
@@ -343,6 +347,7 @@ class Client(Closing, ModelCalls):
         channels: Iterable[str] | None = None,
         keep_events: bool = False,
         durable: bool = False,
+        output: Any = None,
         **overrides: Any,
     ) -> Stream:
         """
@@ -352,7 +357,9 @@ class Client(Closing, ModelCalls):
         """
         from toolnexus.resume import to_answers
 
-        run, storage = self._runner.prepare(None, tools, id, history, deps, scope, overrides, durable=durable)
+        run, storage = self._runner.prepare(
+            None, tools, id, history, deps, scope, overrides, durable=durable, output=output
+        )
         run.answers = to_answers(answers)
         return self._runner.stream(run, storage, channels, keep_events, "now")
 
@@ -411,7 +418,10 @@ def _as_client(item: Any) -> Client:
     if isinstance(item, Client):
         return item
     if isinstance(item, Mapping):
-        return Client(**item)
+        try:
+            return Client(**item)
+        except TypeError as error:
+            raise ConfigurationError(f"these are not the options of a fallback: {error}") from error
     raise ConfigurationError(f"a fallback must be a Client or the options of one, not {item!r}")
 
 

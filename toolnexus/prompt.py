@@ -7,9 +7,13 @@ from typing import Any
 
 from toolnexus.chunks import mend_deep, mend_surrogates
 from toolnexus.errors import ConfigurationError
+from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message
 
-__all__ = ["check_history", "to_message"]
+__all__ = ["WAITING_KEY", "check_history", "to_message"]
+
+#: Where, under our key of an assistant message, the calls stand that wait for a person.
+WAITING_KEY = "pending"
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -93,7 +97,19 @@ def _problem(message: Any) -> str | None:
         return "is a tool result without a tool_call_id"
     if not all(map(_is_call, message.get("tool_calls") or ())):
         return "has a tool call without an id, a name or arguments"
+    if not _is_ours(message.get(PROVIDER_KEY)):
+        return f"has something under {PROVIDER_KEY!r} that is not of ours"
     return None
+
+
+def _is_ours(own: Any) -> bool:
+    """Tell whether what stands under our key can be read: calls that wait have a request each."""
+    if own is None:
+        return True
+    waiting = (own.get(WAITING_KEY) or []) if isinstance(own, dict) else None
+    return isinstance(waiting, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("request"), dict) for entry in waiting
+    )
 
 
 def _is_call(call: Any) -> bool:

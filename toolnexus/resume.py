@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolnexus.approval import check_answer, finish, restored, settle, stored
-from toolnexus.balance import WAITING_KEY as _KEY
 from toolnexus.errors import ConfigurationError, InvalidAnswerError
 from toolnexus.execution import Outcome, record
 from toolnexus.merge import PROVIDER_KEY
+from toolnexus.prompt import WAITING_KEY as _KEY
 from toolnexus.results import Message
 from toolnexus.run import Run
 from toolnexus.suspension import Answer, pending_of

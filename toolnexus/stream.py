@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolnexus.cancel import CancelScope
 from toolnexus.closing import Closing
-from toolnexus.errors import StreamConsumedError, StreamThreadError
+from toolnexus.errors import InvalidAnswerError, StreamConsumedError, StreamThreadError
 from toolnexus.events import AttemptFailed, Done, Error, Event, Pending, Text, of_call
 from toolnexus.pump import GRACE, NothingCameError, Pump
 from toolnexus.results import RunResult
@@ -286,8 +286,10 @@ class Stream(Closing):
                 if event.type == "pending":
                     stream.answer(event.request, input(event.request.prompt) == "y")
         """
-        from toolnexus.suspension import Answer
+        from toolnexus.suspension import Answer, Request
 
+        if not isinstance(request, (Request, Answer)):
+            raise InvalidAnswerError(f"answer takes the request, or a whole Answer, not {request!r:.80}")
         if self._gate is None:
             raise StreamConsumedError("this stream takes no answers")
         answer = request if isinstance(request, Answer) else Answer(request.id, ok, data, reason)

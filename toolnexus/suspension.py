@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from typing import Any, Literal
 
 import attrs
 
+from toolnexus.errors import ConfigurationError
 from toolnexus.tools.base import PENDING_KEY, Context, Tool, ToolResult
 from toolnexus.values import Value
 
@@ -127,21 +129,46 @@ def pending(
         expires_at: Seconds since the epoch after which no answer counts.
         id: The request's id; made up by default.
 
+    Raises:
+        ConfigurationError: Something of it is not plain JSON, or of a wrong type; within a tool that is the
+            call's error.
+
     >>> pending_of(pending("Delete it?", kind="approval")).kind
     'approval'
     """
-    chosen = {"id": id} if id is not None else {}
+    for name, value in (("prompt", prompt), ("kind", kind), ("url", url or ""), ("id", id or "")):
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{name} of a request must be a text, not {value!r:.80}")
+    if response_schema is not None and not isinstance(response_schema, dict):
+        raise ConfigurationError(f"response_schema must be a dict, not {response_schema!r:.80}")
+    if expires_at is not None and not _is_moment(expires_at):
+        raise ConfigurationError(f"expires_at must be in seconds since the epoch, not {expires_at!r:.80}")
+    chosen = {"id": id} if id else {}
     request = Request(
         kind=kind,
         prompt=prompt,
         url=url,
-        data=data,
+        data=_json(data),
         response_schema=response_schema,
         expires_at=expires_at,
         **chosen,
     )
     text = prompt + (f"\n{url}" if url else "")
     return ToolResult(text, True, {PENDING_KEY: request})
+
+
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _json(data: Any) -> Any:
+    """Return the data of a request as plain JSON, which is what can be stored and sent."""
+    from toolnexus.tools.plain import plain_strict  # here, because importing shall be cheap
+
+    try:
+        return plain_strict(data)
+    except TypeError as error:
+        raise ConfigurationError(f"the data of a request must be plain JSON: {error}") from error
 
 
 def pending_of(result: ToolResult) -> Request | None:
