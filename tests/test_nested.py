@@ -128,6 +128,19 @@ def test_the_agent_of_a_tool_is_no_part_of_the_answer(
     assert again[:-1] == result.events[:-1]
 
 
+def test_what_is_held_back_of_an_agent_inside_comes_with_the_end_of_its_call(
+    clients: tuple[Client, Client], servers: tuple[ModelServer, ModelServer]
+) -> None:
+    """A redacted value of the inner answer does not wait for the end of the outer one."""
+    servers[0].call("research", {"topic": "tea"}, id="call_7")
+    servers[0].say("Thanks.")
+    servers[1].say(["Ask ada@exa", "mple.com"])
+    events = list(redact(clients[0].stream("tea?", [research(clients[1])]), "email"))
+    seen = [getattr(e, "delta", e.type) for e in events if e.type != "usage"]
+    assert seen[:4] == ["tool_call", "Ask ", "[REDACTED_EMAIL]", "tool_result"]
+    assert "ada@" not in repr(events)
+
+
 def test_only_what_was_asked_for_passes(
     clients: tuple[Client, Client], servers: tuple[ModelServer, ModelServer]
 ) -> None:

@@ -28,6 +28,7 @@ from toolnexus.compose.flow_values import (
     NodeTimeoutError,
     PauseFlow,
     StepLimitError,
+    last_text,
     merged,
     plain,
 )
@@ -232,7 +233,7 @@ class Engine:
             messages = messages if isinstance(messages, list) else []
             waiting = status == "pending"
             return FlowResult(
-                text=_last_text(messages),
+                text=last_text(messages),
                 messages=messages,
                 usage=self.snapshot.usage,
                 status=cast(Any, status),
@@ -398,12 +399,3 @@ class Engine:
             reporter.at(call.node.name, call.step, f"{call.task_id}:{number}")
             reporter.send(Message, plain(message, "message"), True)
         reporter.at(call.node.name, call.step)
-
-
-def _last_text(messages: list[Any]) -> str:
-    """Return the text of the last answer among messages."""
-    for message in reversed(messages):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            content = message.get("content")
-            return content if isinstance(content, str) else ""
-    return ""

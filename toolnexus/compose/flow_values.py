@@ -22,6 +22,7 @@ __all__ = [
     "PauseFlow",
     "StepLimitError",
     "changed",
+    "last_text",
     "merged",
     "plain",
 ]
@@ -176,3 +177,12 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     if "messages" in update:
         update["messages"] = after["messages"][len(before.get("messages") or []) :]
     return update
+
+
+def last_text(messages: list[Any]) -> str:
+    """Return the text of the last answer among messages."""
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            content = message.get("content")
+            return content if isinstance(content, str) else ""
+    return ""

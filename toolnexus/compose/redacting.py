@@ -244,8 +244,15 @@ class RedactedStream(DerivedStream):
             self._flush_messages(event)
         if isinstance(event, ToolFinished):
             origin = event.origin
+            inside = (
+                *origin.namespace,
+                f"{event.name}:{event.id}",
+            )  # an agent that the tool ran is over, too
             self._flush(
-                lambda key: (*key[:2], *key[3:]) == (origin.run_id, origin.namespace, "tool_output", event.id)
+                lambda key: (
+                    (*key[:2], *key[3:]) == (origin.run_id, origin.namespace, "tool_output", event.id)
+                    or (key[0] == origin.run_id and key[1][: len(inside)] == inside)
+                )
             )
         self._ready.append(self._scrubber.event(event))
 
