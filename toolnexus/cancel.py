@@ -183,9 +183,8 @@ class CancelScope:
         """
         inner = CancelScope(timeout, parent=self)
         inner._of_run = True
-        if (
-            self.timeout is not None and self.deadline is None
-        ):  # a deadline that is set holds for the run, too
+        # A deadline that is set holds for the run, too, as it does for everything inside.
+        if self.timeout is not None and self.deadline is None:
             inner.timeout = self.timeout
         return inner
 
