@@ -195,3 +195,35 @@ def test_a_wrong_return_value_is_an_error_that_names_the_hook(
     server.call("echo", {"x": 1})
     with pytest.raises(HookError, match=point):
         go([echo([])], {point: lambda view: 42})
+
+
+@pytest.mark.parametrize(
+    ("hooks", "why"),
+    [
+        ({"before_llm": lambda v: {"marker": {"at": 0, "key": "k", "value": object()}}}, "plain JSON"),
+        ({"before_llm": lambda v: {"marker": {"at": 0, "key": "k", "value": float("nan")}}}, "plain JSON"),
+        ({"before_llm": lambda v: {"marker": {"at": 0, "key": "pending", "value": 1}}}, "one of ours"),
+        ({"before_llm": lambda v: {"marker": {"at": 0, "key": "anthropic", "value": 1}}}, "one of ours"),
+        ({"before_llm": lambda v: {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}},
+         "messages that are none"),
+        ({"before_tool": lambda v: {"result": ToolResult(5)}}, "not one of int"),  # type: ignore[arg-type]
+        ({"after_tool": lambda v: {"result": ToolResult(None)}}, "not one of NoneType"),  # type: ignore[arg-type]
+        ({"after_tool": lambda v: {"result": 5}}, "not int"),
+    ],
+)  # fmt: skip
+def test_what_a_hook_returns_and_nobody_could_keep(server: ModelServer, go: Go, hooks: Any, why: str) -> None:
+    """It is the hook's mistake, named at once, and not one of the store or of the next request."""
+    server.call("echo", {"x": 1}, id="c1")
+    server.say("done")
+    with pytest.raises(HookError, match=why) as caught:
+        go([echo([])], hooks)
+    assert next(iter(hooks)) in caught.value.message
+
+
+def test_a_marker_is_kept_as_json(server: ModelServer, go: Go) -> None:
+    """What the hook changes afterwards does not change the transcript."""
+    kept = {"seen": (1, 2)}
+    server.say("done")
+    result = go([], {"before_llm": lambda v: {"marker": {"at": 0, "key": "k", "value": kept}}})
+    kept["seen"] = ()
+    assert result.messages[0]["toolnexus"] == {"k": {"seen": [1, 2]}}

@@ -269,13 +269,13 @@ class _Turn:
     def _kept(self, job: _Job, result: ToolResult) -> ToolResult:
         """Return a result as the hooks leave it, once it is written down."""
         run = self.run
-        if suspends(result):
-            if run.journal is not None:
-                run.journal.keep_asked(run.turns, job.request)
-            return result
-        result = run.options.hooks.after_tool(run, job.request, result)
+        if not suspends(result):
+            result = run.options.hooks.after_tool(run, job.request, result)
         if run.journal is not None:
-            run.journal.keep_result(run.turns, job.request, result)
+            if suspends(result):
+                run.journal.keep_asked(run.turns, job.request)
+            else:
+                run.journal.keep_result(run.turns, job.request, result)
         return result
 
 

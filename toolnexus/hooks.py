@@ -31,7 +31,9 @@ from toolnexus.abandon import call_abandonable
 from toolnexus.errors import ConfigurationError, HookError, ToolnexusError
 from toolnexus.events import Custom
 from toolnexus.merge import PROVIDER_KEY
+from toolnexus.prompt import WAITING_KEY, check_history
 from toolnexus.tools.base import ToolResult
+from toolnexus.wire import DIALECTS
 from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["Hooks", "guardrails"]
 
 _POINTS = ("before_llm", "after_llm", "before_tool", "after_tool")
+
+#: The keys under ours in a message that the loop itself reads.
+_OURS = (WAITING_KEY, "is_error")
 
 View = dict[str, Any]
 
@@ -206,8 +211,6 @@ def _mapping(name: str, change: Any, view: View, *keys: str) -> Mapping[str, Any
 
 
 def _messages(name: str, messages: Any) -> list[Message]:
-    from toolnexus.prompt import check_history
-
     try:
         return check_history(messages)
     except ConfigurationError as error:
@@ -238,17 +241,25 @@ def _mark(name: str, run: Run, marker: Any) -> None:
         message = run.messages[position]
     except (TypeError, KeyError, IndexError) as error:
         raise HookError(f"the hook {name} returned a marker for no message") from error
+    if key in _OURS or key in DIALECTS:
+        raise HookError(f"the hook {name} returned a marker with the key {key!r}, which is one of ours")
+    try:
+        value = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HookError(f"the hook {name} returned a marker that is not plain JSON: {error}") from error
     own = {**(message.get(PROVIDER_KEY) or {}), key: value}
     run.messages[position] = {**message, PROVIDER_KEY: own}
 
 
 def _result(name: str, value: Any) -> ToolResult:
-    if isinstance(value, ToolResult):
+    if isinstance(value, ToolResult) and isinstance(value.output, str):
         return value
     if isinstance(value, str):
         return ToolResult.ok(value)
+    found = value.output if isinstance(value, ToolResult) else value
+    of = "one of " if isinstance(value, ToolResult) else ""
     raise HookError(
-        f"the hook {name} must return a ToolResult or a text as result, not {type(value).__name__}"
+        f"the hook {name} must return a text or a ToolResult of one as result, not {of}{type(found).__name__}"
     )
 
 

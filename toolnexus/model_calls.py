@@ -102,7 +102,8 @@ class ModelCalls:
         Yields:
             The chunks; a failure is a last one of the shape ``{"error": {...}}``.
         """
-        from toolnexus.single import Translation, chunked, openai_stream, translation
+        from toolnexus.openai_chunks import openai_stream
+        from toolnexus.single import Translation, chunked, translation
 
         options = Translation(tools, toolkit, tool_choice, system, max_tokens)
         run = translation(self._runner, messages, options, scope, overrides)

@@ -53,12 +53,25 @@ def _part(item: Any) -> dict[str, Any]:
     if _is_part(item):
         part: dict[str, Any] = item.to_part()
         return part
-    if isinstance(item, dict) and isinstance(item.get("type"), str):
+    if _is_part_dict(item):
         mended: dict[str, Any] = mend_deep(item)
         return mended
     raise ConfigurationError(
         f"a part of the prompt must be a text, an Image, a File or a part dict, not {item!r:.80}"
     )
+
+
+def _is_part_dict(item: Any) -> bool:
+    """Tell whether it is a part; those that every dialect translates must have what is translated."""
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+        return False
+    kind = item["type"]
+    if kind == "text":
+        return isinstance(item.get("text") or "", str)
+    inner = item.get(kind)
+    if kind == "image_url":
+        return isinstance(inner, dict) and isinstance(inner.get("url"), str)
+    return kind != "file" or (isinstance(inner, dict) and isinstance(inner.get("file_data") or "", str))
 
 
 def _is_part(item: Any) -> bool:
@@ -89,8 +102,8 @@ def _problem(message: Any) -> str | None:
         return f"is no message with a role of {', '.join(_ROLES)}"
     content = message.get("content")
     if isinstance(content, list):
-        if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content):
-            return "has a content list with something that is no part dict with a type"
+        if not all(map(_is_part_dict, content)):
+            return "has a content list with something that is no part dict with a type and what belongs to it"
     elif content is not None and not isinstance(content, str):
         return f"has a content of type {type(content).__name__}; it must be a text, a list of parts or None"
     if message["role"] == "tool" and not isinstance(message.get("tool_call_id"), str):
