@@ -28,8 +28,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests more time than quick ones."""
+    """Give slow tests more time than quick ones, and refuse names that are another in each process."""
     for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(
+                f"a parameter needs an id, or processes collect different tests: {item.nodeid}"
+            )
         slow = item.get_closest_marker("slow") or item.get_closest_marker("llm")
         if slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
