@@ -9,19 +9,18 @@ not stand there is done for real.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from toolnexus.chunks import Reply, ToolRequest
-from toolnexus.errors import ConfigurationError, StoreConflictError, StoreError, ToolnexusError
+from toolnexus.errors import ConfigurationError, StoreConflictError
 from toolnexus.execution import to_part
 from toolnexus.results import Message, Usage
+from toolnexus.storage import call_store
 from toolnexus.suspension import pending
 from toolnexus.tools.base import Tool, ToolResult
 from toolnexus.tools.plain import plain
-from toolnexus.wording import describe_error
 
 if TYPE_CHECKING:
     from toolnexus.suspension import Answer
@@ -72,7 +71,7 @@ class Journal:
             "begins": begins,
             "answers": None if answers is None else [answer.to_dict() for answer in answers],
         }
-        entries = self._call("read", lambda: self._store.read_journal(self._id))
+        entries = call_store(f"read the journal of {self._id!r}", lambda: self._store.read_journal(self._id))
         if not entries:
             self._append({"type": "start", "version": version, **given})
             return
@@ -103,15 +102,7 @@ class Journal:
             self._results[entry["key"]] = entry
 
     def _append(self, entry: dict[str, Any]) -> None:
-        self._call("write", lambda: self._store.append_journal(self._id, entry))
-
-    def _call(self, what: str, function: Callable[[], Any]) -> Any:
-        try:
-            return function()
-        except ToolnexusError:
-            raise
-        except Exception as error:
-            raise StoreError(f"cannot {what} the journal of {self._id!r}: {describe_error(error)}") from error
+        call_store(f"write the journal of {self._id!r}", lambda: self._store.append_journal(self._id, entry))
 
     # -- answers of the model ----------------------------------------------------------------
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from toolnexus.errors import ConfigurationError, StoreError, ToolnexusError
 from toolnexus.prompt import check_history
 from toolnexus.results import Message, RunResult
 from toolnexus.wording import describe_error
 
-__all__ = ["Storage", "check_store"]
+T = TypeVar("T")
+
+__all__ = ["Storage", "call_store", "check_store"]
 
 
 def check_store(store: Any) -> Any:
@@ -23,6 +25,25 @@ def check_store(store: Any) -> Any:
     if not callable(getattr(store, "get", None)) or not callable(getattr(store, "save", None)):
         raise ConfigurationError(f"store must have the methods get and save; {type(store).__name__} has not")
     return store
+
+
+def call_store(what: str, function: Callable[[], T]) -> T:
+    """
+    Call a store, which may be the user's own.
+
+    Args:
+        what: What it shall do, for an error.
+        function: The call.
+
+    Raises:
+        StoreError: It raised something that is no error of ours.
+    """
+    try:
+        return function()
+    except ToolnexusError:
+        raise
+    except Exception as error:
+        raise StoreError(f"cannot {what}: {describe_error(error)}") from error
 
 
 class Storage:
@@ -48,9 +69,11 @@ class Storage:
             StoreError: They cannot be read.
         """
         if self._versioned:
-            messages, self._version = self._call("read", lambda: self.store.load(self.id))
+            messages, self._version = call_store(
+                f"read conversation {self.id!r}", lambda: self.store.load(self.id)
+            )
         else:
-            messages = self._call("read", lambda: self.store.get(self.id))
+            messages = call_store(f"read conversation {self.id!r}", lambda: self.store.get(self.id))
         try:
             return check_history(messages or [])
         except ConfigurationError as error:
@@ -73,21 +96,14 @@ class Storage:
             StoreError: They cannot be written; ``partial`` holds the result, so that nothing is lost.
         """
         try:
+            more: dict[str, Any] = {}
             if self._versioned:
-                more = {"clear_journal": True} if clear_journal else {}
-                self._call(
-                    "save", lambda: self.store.save(self.id, result.messages, expected=self._version, **more)
-                )
-            else:
-                self._call("save", lambda: self.store.save(self.id, result.messages))
+                if clear_journal:
+                    more["clear_journal"] = True
+                more["expected"] = self._version
+            call_store(
+                f"save conversation {self.id!r}", lambda: self.store.save(self.id, result.messages, **more)
+            )
         except ToolnexusError as error:
             error.partial = result
             raise
-
-    def _call(self, what: str, function: Callable[[], Any]) -> Any:
-        try:
-            return function()
-        except ToolnexusError:
-            raise
-        except Exception as error:
-            raise StoreError(f"cannot {what} conversation {self.id!r}: {describe_error(error)}") from error
