@@ -384,7 +384,9 @@ def test_a_storm(llmock: Any, llmock_server: Any, style: str) -> None:
 
     llmock_server.state.chaos = ChaosSettings(error_rates={500: 0.05, 502: 0.05, 408: 0.05}).validated()
     rates = (("disconnect", 0.05), ("truncate", 0.05), ("malformed", 0.05))
-    llmock_server.state.stream_chaos = StreamChaos(fault_rates=rates, chunk_delay_ms=PACE).validated()
+    # Early enough that some of the answer follows: else llmock cannot tell that the client stopped reading.
+    chaos = StreamChaos(fault_rates=rates, chunk_delay_ms=PACE, max_after_chunks=FIRST_TEXT[style] + 2)
+    llmock_server.state.stream_chaos = chaos.validated()
     whole: list[RunResult] = []
     # With nine retries, one run in some hundred thousand is out of luck.
     client = Client(
