@@ -141,7 +141,7 @@ def test_a_proxy_with_half_a_character_is_a_mistake_in_the_configuration(
 def test_what_a_session_adds_and_nobody_can_send(
     server: ModelServer, session: requests.Session, what: str
 ) -> None:
-    """A header or a parameter of the session's with such a character is named as a mistake."""
+    """A header or a parameter of a session with such a character is named as a mistake."""
     setattr(session, what, {"X-Mine": HALF})
     with make(server, session=session) as client, pytest.raises(ConfigurationError, match="cannot be sent"):
         client.run("hi")

@@ -102,7 +102,7 @@ class Exchange:
         self._end_by: float | None = None
         self._stand_in: Any = None
         self._sock = lease.sock
-        if self._sock is None:  # the session's adapter is not ours
+        if self._sock is None:  # the adapter is not ours
             self._sock = _socket_of(self._raw)
             self._stand_in = duplicate(self._sock) or _RawShutdown(self._raw)
             lease.scope.attach(self._stand_in)

@@ -108,7 +108,7 @@ class Transport:
 
     def _waited_for_answer(self, error: Exception, began: float) -> bool:
         """
-        Tell whether there was a connection, where the session's adapter does not say.
+        Tell whether there was a connection, where the adapter does not say.
 
         Its timeouts while connecting and while waiting look alike, but not their lengths.
         """
@@ -170,7 +170,7 @@ class Transport:
         key = (url, own, *map(os.environ.get, _VARIABLES))
         known = self._settings
         if known is None or known[0] != key:
-            # What the session says goes before the environment; in requests it would be the other way.
+            # What a user's session says goes before the environment; in requests it would be the other way.
             verify = None if session.verify is True else session.verify
             settings = session.merge_environment_settings(url, {}, True, verify, None)
             self._settings = known = (key, dict(settings))

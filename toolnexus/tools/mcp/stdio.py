@@ -93,7 +93,7 @@ async def _tell(
     source: MemoryObjectReceiveStream[SessionMessage],
     out: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Send the session's messages to the server."""
+    """Send what the protocol library says to the server."""
     async with source:
         async for item in source:
             text = item.message.model_dump_json(by_alias=True, exclude_unset=True)

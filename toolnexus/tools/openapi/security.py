@@ -138,7 +138,7 @@ class Guard:
     def _credential(self, name: str) -> list[Credential]:
         place = self._place(name)
         if place is None:
-            return []  # mutual TLS: the certificate is the session's
+            return []  # mutual TLS: the certificate belongs to the requests session
         value = (self.auth or {}).get(name) or f"${{{variable_of(name)}}}"
         template = Template(f"security scheme {name}", value, True)
         template.check()
