@@ -205,6 +205,19 @@ def test_forms_of_calls_side_by_side_are_put_one_after_the_other(shop: Toolkit, 
     assert told.count("pending") == 2
 
 
+def test_a_form_outlives_the_calls_beside_it(shop: Toolkit, model: ModelServer) -> None:
+    """In the older protocol nobody knows whose question it is; it stands until the last call is over."""
+    model.call_many([*[("s_slow", {"seconds": 0.5})] * 6, ("s_book", {})])
+    model.say("ok")
+    with make(model) as client:
+        for event in (stream := client.stream("Go", shop, answers="wait")):
+            if event.type == "pending":
+                time.sleep(1.5)  # the calls that only sleep are over meanwhile
+                stream.answer(Answer(event.request.id, data={"name": "Ada"}))
+    outputs = [call.output for call in stream.result().tool_calls]
+    assert outputs == ['{"result":"slept"}'] * 6 + ['{"result":"booked for Ada, 2"}']
+
+
 def test_a_run_is_cancelled_while_a_form_is_asked(shop: Toolkit, model: ModelServer) -> None:
     """At once, and nothing of it is left; the server goes on."""
     model.call("s_book", {})

@@ -376,6 +376,13 @@ def test_a_payload_inside_itself_or_too_deep_is_cut() -> None:
         assert len(shown) < 1000
 
 
+def test_a_payload_that_is_only_large_is_whole() -> None:
+    """Many lists beside each other are not deep, nor are brackets in a text."""
+    beside = [[number] for number in range(2000)]
+    for payload in (beside, {"a": {"b": beside}}, ["[" * 3000, 'a "quoted" \\ [' * 600]):
+        assert event_to_dict(Custom(payload))["payload"] == payload
+
+
 class _Window:
     """What a GUI has: an object with the callbacks as its methods."""
 

@@ -10,7 +10,7 @@ import contextlib
 import queue
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from toolnexus.abandon import start_thread
@@ -31,14 +31,22 @@ class Question:
 
     Args:
         request: What is asked.
-        call: The scope of the call.
-        alive: Tells whether the call still runs: a thread of the tool's may outlive it.
+        calls: The scope of the call, or of those of which one asks.
+        within: The scope that it ends with.
+        alive: Tells whether one of them still runs: a thread of the tool's may outlive it.
     """
 
-    def __init__(self, request: Request, call: CancelScope, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        calls: Collection[CancelScope],
+        *,
+        within: CancelScope,
+        alive: Callable[[], bool],
+    ) -> None:
         self.request = request
-        self.call = call
-        self.scope = CancelScope(parent=call)
+        self.calls = calls
+        self.scope = CancelScope(parent=within)
         self._alive = alive
         # What it came to: whether that went well, and the answer or the exception.
         self._outcome: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
@@ -98,15 +106,17 @@ class Questions:
                 self._put(question)
 
     def _put(self, question: Question) -> None:
-        run, call = self._run, question.call
+        run = self._run
         self._open = True
         if run.gate is not None:
             run.gate.open([question.request], run)
         run.reporter.send(Pending, question.request)
         run.reporter.flush()
         # A person takes the time a person takes: the tool's own time stands still meanwhile.
-        left = None if call.deadline is None else call.deadline - time.monotonic()
-        call.deadline = None
+        now = time.monotonic()
+        left = [(call, call.deadline - now) for call in question.calls if call.deadline is not None]
+        for call, _ in left:
+            call.deadline = None
 
         def answer() -> None:
             outcome: tuple[bool, Any]
@@ -115,8 +125,8 @@ class Questions:
             except BaseException as error:  # noqa: BLE001 - raised where the tool waits
                 outcome = False, error
             finally:
-                if left is not None:
-                    call.deadline = time.monotonic() + left
+                for call, seconds in left:
+                    call.deadline = time.monotonic() + seconds
                 self._open = False
             question.settle(*outcome)
 

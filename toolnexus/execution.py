@@ -11,7 +11,7 @@ import contextlib
 import functools
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -156,7 +156,7 @@ class _Turn:
             scope=job.scope,
             answers=job.answers,
             emit=lambda kind, payload: self._tell(job, kind, payload),
-            wait_for=lambda request: self._ask(job, request),
+            wait_for=functools.partial(self._ask, job),
         )
         with run.watch.inside(job.watched):
             run.workers.submit(lambda: self._run(job, context))
@@ -187,12 +187,18 @@ class _Turn:
                 if job.position not in self.running:
                     return
 
-    def _ask(self, job: _Job, request: Request) -> Answer | None:
-        """In a thread of the tool's: have a person asked, and wait."""
+    def _ask(self, job: _Job, request: Request, beside: Collection[str]) -> Answer | None:
+        """In a thread of the tool's: have a person asked for it, or for one of those beside it, and wait."""
         from toolnexus.asking import Question
 
-        assert job.scope is not None
-        question = Question(request, job.scope, lambda: job.position in self.running)
+        jobs = [job, *(other for other in list(self.running.values()) if other.request.id in beside)]
+        scopes = [one.scope for one in jobs if one.scope is not None]
+        question = Question(
+            request,
+            scopes,
+            within=self.run.scope if len(scopes) > 1 else scopes[0],
+            alive=lambda: any(one.position in self.running for one in jobs),
+        )
         self._tell(job, "question", question)
         return question.wait()
 

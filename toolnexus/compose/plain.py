@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import attrs
@@ -17,6 +18,12 @@ _ORIGIN = ("origin", "seq", "timestamp")
 
 #: How deep a value is looked into that is inside itself, or nearly so.
 _DEEPEST = 20
+
+#: How many lists and dicts may be in each other: Python versions differ in how many they can write.
+_DEEP = 500
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
@@ -82,9 +89,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (str, int, bool, type(None))):
         return value
     try:
-        return json.loads(json.dumps(value, default=_shown, allow_nan=False))
+        text = json.dumps(value, default=_shown, allow_nan=False)
+        if not _is_deep(text):
+            return json.loads(text)
     except (TypeError, ValueError, RecursionError):  # odd keys or numbers, or it is inside itself
-        return _mended(value, _DEEPEST)
+        pass
+    return _mended(value, _DEEPEST)
+
+
+def _is_deep(text: str) -> bool:
+    """Tell whether JSON text has more in each other than every reader can take; how much one can, differs."""
+    if text.count("[") + text.count("{") <= _DEEP:
+        return False
+    depth = most = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        most = max(most, depth)
+    return most > _DEEP
 
 
 def _mended(value: Any, depth: int) -> Any:

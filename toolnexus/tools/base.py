@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -103,7 +103,9 @@ class Context:
     answers: tuple[Answer, ...] = ()
     _asked: int = attrs.field(default=0, init=False, repr=False)
     _emit: Callable[[str, Any], None] | None = attrs.field(default=None, repr=False)
-    _wait_for: Callable[[Request], Answer | None] | None = attrs.field(default=None, repr=False)
+    _wait_for: Callable[[Request, Collection[str]], Answer | None] | None = attrs.field(
+        default=None, repr=False
+    )
 
     @property
     def answer(self) -> Answer | None:
@@ -155,7 +157,17 @@ class Context:
             return None
         if not request.call_id:
             request = attrs.evolve(request, call_id=self.call_id, tool_name=self.tool_name)
-        return self._wait_for(request)
+        return self._wait_for(request, ())
+
+    def wait_for_one_of(self, request: Request, calls: Collection[str]) -> Answer | None:
+        """
+        Ask a person as `wait_for` does, for this call or another one of its turn: nobody knows which.
+
+        Args:
+            request: The question.
+            calls: The ids of the calls. The question stands for as long as one of them runs.
+        """
+        return None if self._wait_for is None else self._wait_for(request, calls)
 
     @property
     def cancelled(self) -> bool:

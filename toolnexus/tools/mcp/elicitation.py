@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolnexus.abandon import start_thread
-from toolnexus.cancel import CancelScope
-from toolnexus.errors import ToolnexusError
+from toolnexus.errors import RunCancelledError, RunTimeoutError
 from toolnexus.suspension import Answer, Request
 from toolnexus.tools.base import Context
 
@@ -103,7 +102,7 @@ class Asker:
         request = to_request(self._server, params, call.call_id, call.tool_name)
         self._asking(True)
         try:
-            answer = await self._ask(request, wait_for, call.scope)
+            answer = await self._ask(request, wait_for)
         finally:
             self._asking(False)
         return _to_result(request, answer)
@@ -115,13 +114,15 @@ class Asker:
         if self._wait_for is not None:
             return call or Context(), self._wait_for
         if call is None and len({caller.run_id for caller in callers}) == 1:
-            call = callers[0]  # whichever of them it is, the same person is asked
+            # Whichever of them it is, the same person is asked; but it may not be the one that ends first.
+            calls = [caller.call_id for caller in callers]
+            return Context(), lambda request: callers[0].wait_for_one_of(request, calls)
         if call is None and callers:
             _log.warning("MCP server %r asks, and several runs call it: nobody is asked", self._server)
         call = call or Context()
         return call, call.wait_for
 
-    async def _ask(self, request: Request, wait_for: WaitFor, scope: CancelScope) -> Answer | None:
+    async def _ask(self, request: Request, wait_for: WaitFor) -> Answer | None:
         """Call ``wait_for`` in a thread that is left behind when the question is withdrawn."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer | None] = loop.create_future()
@@ -136,9 +137,10 @@ class Asker:
                 answer = wait_for(request)
                 if answer is not None and not isinstance(answer, Answer):
                     raise TypeError(f"it must return an Answer or None, not {type(answer).__name__}")
-            except Exception as error:  # noqa: BLE001 - the user's code; the server is told that nobody answered
-                if not (isinstance(error, ToolnexusError) and scope.cancelled):
-                    _log.exception("wait_for failed on a request of MCP server %r", self._server)
+            except (RunCancelledError, RunTimeoutError):
+                answer = None  # the call is over
+            except Exception:  # noqa: BLE001 - the user's code; the server is told that nobody answered
+                _log.exception("wait_for failed on a request of MCP server %r", self._server)
                 answer = None
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, answer)
