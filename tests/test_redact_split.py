@@ -148,6 +148,16 @@ def test_placeholders_are_not_redacted_again(parts: list[str], between: str, str
     assert redact_text(once, *kinds, strategy=strategy) == once
 
 
+def test_what_stands_in_a_values_place_is_never_looked_at() -> None:
+    """A7.6: not even where it is a value of another rule."""
+    rules = (PII("card", replacement="ada@example.com"), PII("mac", replacement="bob@"), "email")
+    text = "4111 1111 1111 1111, and 00:1A:2B:3C:4D:5E example.com, and eve@example.com."
+    expected = "ada@example.com, and bob@ example.com, and [REDACTED_EMAIL]."
+    assert redact_text(text, *rules) == expected
+    for position in range(len(text) + 1):
+        assert streamed([text[:position], text[position:]], *rules) == expected
+
+
 @given(split_texts())
 def test_two_redactions_on_top_of_each_other(pieces: list[str]) -> None:
     """A redacted stream can be redacted again."""

@@ -686,6 +686,24 @@ def test_numbers_that_json_does_not_have(number: float, style: str, endpoint: En
         assert not endpoint.seen
 
 
+@pytest.mark.parametrize("style", ALL)
+@pytest.mark.parametrize("number", [1.5, math.nan])
+def test_a_body_inside_itself(number: float, style: str, endpoint: Endpoint) -> None:
+    """It is refused as no JSON, also while what is wrong with it is looked for."""
+    numbers: list[Any] = [number]
+    numbers.insert(0, numbers)
+    for options in (
+        {"body_transform": lambda body: {**body, "x": numbers}},
+        {"request_params": {"x": numbers}},
+    ):
+        with (
+            endpoint.client(style, **options) as client,
+            pytest.raises(ConfigurationError, match="is not JSON"),
+        ):
+            client.run("go")
+    assert not endpoint.seen
+
+
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
 def test_headers_replace_ours_in_any_capitals(name: str, endpoint: Endpoint) -> None:
     """A header of the user's takes the place of ours; there are never two."""

@@ -297,7 +297,6 @@ def _no_work(pump: Pump) -> RunResult:
 
 
 def _wrapped(error: BaseException) -> ToolnexusError:
-
     wrapped = ToolnexusError(f"unexpected {describe_error(error)}")
     wrapped.__cause__ = error
     return wrapped

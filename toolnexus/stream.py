@@ -67,9 +67,8 @@ class Stream(Closing):
     The events of a run, as a plain iterator.
 
     It ends with exactly one `Done` or `Error`. It can be iterated once, by one thread; like any iterator
-    it gives nothing more after its end, while `result()` and `text` stay. Leaving the
-    loop early, `close()`, a ``with`` block's end, Ctrl-C or dropping the last reference cancels
-    the run.
+    it gives nothing more after its end, while `result()` and `text` stay. Leaving the loop early, `close()`,
+    a ``with`` block's end, Ctrl-C or dropping the last reference cancels the run.
 
     Args:
         pump: What drives the run.

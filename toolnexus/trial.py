@@ -288,7 +288,9 @@ def _dumped(body: dict[str, Any], run: Run) -> bytes:
         rest = _json({key: value for key, value in body.items() if key != "tools"})
         return mend_surrogates(f'{rest[:-1]},"tools":{run.declared}}}').encode()
     except (TypeError, ValueError, RecursionError) as error:
-        odd = _odd_number(body, "body") if isinstance(error, ValueError) else None
+        odd = None
+        with contextlib.suppress(RecursionError):  # it may be inside itself, which is what json complains of
+            odd = _odd_number(body, "body") if isinstance(error, ValueError) else None
         raise ConfigurationError(f"the request body is not JSON: {odd or error}") from error
 
 

@@ -163,5 +163,5 @@ def _reason(error: BaseException) -> str:
     for item in reversed(_chain(error)):
         plain = isinstance(item, (OSError, http.client.HTTPException))
         if plain and not isinstance(item, requests.RequestException) and error_text(item):
-            return f"{describe_error(item)}"
-    return f"{describe_error(error)}"
+            return describe_error(item)
+    return describe_error(error)
