@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from typing import Any
 
 from toolnexus.abandon import start_thread
 from toolnexus.cancel import POLL, CancelScope
+from toolnexus.channel import Channel
 from toolnexus.errors import RunCancelledError, ToolnexusError
 from toolnexus.events import Done, Error, Event, Origin
 from toolnexus.results import RunResult
@@ -32,7 +33,7 @@ _BATCH = 32
 #: How long events may be kept back while more are on their way, in seconds.
 _MAX_AGE = 0.005
 
-#: How often a consumer that waits looks whether the run is over, in seconds; a cancel wakes it.
+#: How often a consumer that waits looks whether a deadline has passed, in seconds.
 _LOOK = 0.25
 
 #: How long the consumer waits for the pump's own last word after a cancel, in seconds.
@@ -61,62 +62,6 @@ class Voice:
 
     def _say(self, what: str) -> None:
         _log.error("%s ended with an error that nobody looked at: %s", self.run_id, what)
-
-
-class _Channel:
-    """
-    A bounded channel from one thread to one other, for lists of events; the bound is on the events.
-
-    `queue.Queue` does the same with a lock and two conditions in Python, at several times the cost
-    an item: with a hundred streams at once that decides about the latency. This one is a
-    `SimpleQueue`, which is written in C, two counters, and a lock that the sender waits on when
-    there is no room.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._items: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-        self._sent = 0  # written by the sender only
-        self._taken = 0  # written by the receiver only
-        self._waiting = False
-        self._room = threading.Lock()
-        self._room.acquire()
-
-    def send(self, events: list[Event], timeout: float) -> bool:
-        """Send events if there is room within the time; tell whether there was."""
-        if self._sent - self._taken >= self._size:
-            self._waiting = True
-            # Looked at again, because the receiver may have taken something before it saw the flag.
-            if self._sent - self._taken >= self._size:
-                self._room.acquire(timeout=timeout)
-            self._waiting = False
-            if self._sent - self._taken >= self._size:
-                return False
-        self.force(events)
-        return True
-
-    def force(self, events: list[Event]) -> None:
-        """Send events past the bound."""
-        self._sent += len(events)
-        self._items.put(events)
-
-    def wake(self) -> None:
-        """Let the receiver look up: it takes a list without events. Any thread may do this."""
-        self._items.put([])
-
-    def is_empty(self) -> bool:
-        """Tell whether there is nothing to take."""
-        return self._items.empty()
-
-    def take(self, timeout: float) -> list[Event]:
-        """Return the next events; raises `queue.Empty` when none come within the time."""
-        events = self._items.get(timeout=timeout) if timeout else self._items.get_nowait()
-        self._taken += len(events)
-        if self._waiting:
-            self._waiting = False
-            with contextlib.suppress(RuntimeError):
-                self._room.release()
-        return events
 
 
 class NothingCameError(Exception):
@@ -157,11 +102,12 @@ class Pump:
         self.reached: Callable[[], RunResult] | None = None
         self.voice = Voice(run_id)
         self._work = work
-        self._channel = _Channel(queue_size)
+        self._channel = Channel(queue_size)
         self._batch: list[Event] = []
         self._limit = min(_BATCH, queue_size)
         self._oldest = 0.0
         self._seq = 0
+        self._process = 0
         self._abandon_timeout = abandon_timeout
         self._forget_wake: Callable[[], None] = lambda: None
 
@@ -169,6 +115,7 @@ class Pump:
 
     def start(self) -> None:
         """Start the thread."""
+        self._process = os.getpid()
         self._forget_wake = self.scope.on_cancel(self._channel.wake)
         self.thread = start_thread(self._main, f"pump-{self.run_id}")
 
@@ -259,36 +206,36 @@ class Pump:
         ended_at: float | None = None
         until = None if patience is None else time.monotonic() + patience
         while True:
-            left = _LOOK if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
-            try:
-                events = self._channel.take(POLL if ended_at is not None else left)
-            except queue.Empty:
-                events = []
+            self._check_pump()
+            over = self.scope.cancelled and not self.committing
+            if over and ended_at is None:
+                ended_at = time.monotonic()
+            events = self._channel.take(POLL if over else self._longest_wait(until))
             if events:
                 return events
-            self._check_pump()
-            if not self.scope.cancelled or self.committing:
-                if until is not None and time.monotonic() >= until:
-                    raise NothingCameError
-                continue
-            if ended_at is None:
-                ended_at = time.monotonic()
-            elif time.monotonic() - ended_at > GRACE:
+            if over and ended_at is not None and time.monotonic() - ended_at > GRACE:
                 return None
+            if not over and until is not None and time.monotonic() >= until:
+                raise NothingCameError
+
+    def _longest_wait(self, until: float | None) -> float | None:
+        """Return how long to wait for events; a cancel wakes, a deadline need not, and then is looked for."""
+        if until is not None:
+            return max(0.001, min(_LOOK, until - time.monotonic()))
+        return None if self.scope.remaining() is None else _LOOK
 
     def _check_pump(self) -> None:
         """A pump without a thread says no last word: after a fork it lives in the other process."""
-        if self.thread is not None and not self.thread.is_alive() and self._channel.is_empty():
+        if os.getpid() != self._process and self._channel.is_empty():
             self.committing = False
             self.scope.cancel("its thread is gone; after a fork it is in the other process")
 
     def last_word(self) -> Event | None:
         """Return the pump's terminal item if it is there already, past all that stands before it."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                for event in self._channel.take(0.0):
-                    if isinstance(event, (Done, Error)):
-                        return event
+        while events := self._channel.take(0.0):
+            for event in events:
+                if isinstance(event, (Done, Error)):
+                    return event
         return None
 
 

@@ -126,10 +126,7 @@ class Stream(Closing):
     def __next__(self) -> Event:
         if self._owner != threading.get_ident() and self._terminal is None:
             self._check_thread()
-        try:
-            event = next(self._batch)
-        except StopIteration:
-            event = self._refill()
+        event = next(self._batch, None) or self._refill()
         if type(event) is Text:
             self._text.add(event)
         elif isinstance(event, (Done, Error, AttemptFailed, Pending)):

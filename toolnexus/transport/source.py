@@ -229,6 +229,8 @@ def _as_event(document: bytes, name: str = BARE) -> bytes:
 
 def _mark_odd_lines(block: bytes) -> bytes:
     """Turn the lines that the parser would drop, and that tell something, into events."""
+    if block.startswith(b"data:") and block.find(b"\n") == len(block) - 2:
+        return block  # one event of one line, as it comes in most reads
     if _ODD_AT_ONCE.match(block) is None and _ODD.search(block, block.find(b"\n")) is None:
         return block
     out: list[bytes] = []

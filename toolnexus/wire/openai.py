@@ -21,6 +21,9 @@ __all__ = ["OpenAI"]
 _REASONING = ("reasoning_content", "reasoning")
 _THOUGHTS = frozenset((*_REASONING, "reasoning_details"))
 
+#: What a delta has that brings text and nothing else.
+_PLAIN = frozenset(("role", "content"))
+
 #: The fields of a piece of ``reasoning_details`` that grow; the others are said once.
 _GROWING = ("text", "summary", "data", "signature")
 
@@ -149,6 +152,8 @@ class OpenAIDecoder(Decoder):
 
     def _message(self, said: dict[str, Any], *, whole: bool) -> list[Chunk]:
         """Take in a delta, or a whole message, whose calls are told apart by their position."""
+        if _PLAIN.issuperset(said):  # nearly every delta, and this is done for each of them
+            return self._content(said.get("content"))
         chunks = [] if _THOUGHTS.isdisjoint(said) else self._thought(said, whole=whole)
         chunks += self._content(said.get("content"))
         if isinstance(said.get("refusal"), str):
