@@ -194,9 +194,11 @@ class ReplyBuilder:
 
     def text(self, delta: str) -> list[Chunk]:
         """Take in a piece of text."""
-        delta = self._whole("text", delta)
+        if self._held["text"] or not delta.isascii():
+            delta = self._whole("text", delta)
         if not delta:
             return []
+        self.seen = True
         self._text.append(delta)
         return [Chunk("text_delta", delta)]
 

@@ -108,6 +108,7 @@ class Pump:
         self._oldest = 0.0
         self._seq = 0
         self._process = 0
+        self._look: float | None = None
         self._abandon_timeout = abandon_timeout
         self._forget_wake: Callable[[], None] = lambda: None
 
@@ -116,6 +117,8 @@ class Pump:
     def start(self) -> None:
         """Start the thread."""
         self._process = os.getpid()
+        # A cancel wakes the consumer. A deadline of an outer scope need not, and then is looked for.
+        self._look = None if self.scope.remaining() is None else _LOOK
         self._forget_wake = self.scope.on_cancel(self._channel.wake)
         self.thread = start_thread(self._main, f"pump-{self.run_id}")
 
@@ -206,11 +209,12 @@ class Pump:
         ended_at: float | None = None
         until = None if patience is None else time.monotonic() + patience
         while True:
-            self._check_pump()
+            if os.getpid() != self._process:
+                self._leave_to_parent()
             over = self.scope.cancelled and not self.committing
             if over and ended_at is None:
                 ended_at = time.monotonic()
-            events = self._channel.take(POLL if over else self._longest_wait(until))
+            events = self._channel.take(POLL if over else self._left(until))
             if events:
                 return events
             if over and ended_at is not None and time.monotonic() - ended_at > GRACE:
@@ -218,15 +222,13 @@ class Pump:
             if not over and until is not None and time.monotonic() >= until:
                 raise NothingCameError
 
-    def _longest_wait(self, until: float | None) -> float | None:
-        """Return how long to wait for events; a cancel wakes, a deadline need not, and then is looked for."""
-        if until is not None:
-            return max(0.001, min(_LOOK, until - time.monotonic()))
-        return None if self.scope.remaining() is None else _LOOK
+    def _left(self, until: float | None) -> float | None:
+        """Return how long to wait for events."""
+        return self._look if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
 
-    def _check_pump(self) -> None:
-        """A pump without a thread says no last word: after a fork it lives in the other process."""
-        if os.getpid() != self._process and self._channel.is_empty():
+    def _leave_to_parent(self) -> None:
+        """After a fork the pump's thread lives in the other process, and says no last word in this one."""
+        if self._channel.is_empty():
             self.committing = False
             self.scope.cancel("its thread is gone; after a fork it is in the other process")
 

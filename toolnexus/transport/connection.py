@@ -18,15 +18,18 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from requests.adapters import HTTPAdapter
+from requests.exceptions import InvalidURL
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import (
     ConnectTimeoutError,
     LocationParseError,
+    LocationValueError,
     NameResolutionError,
     NewConnectionError,
 )
@@ -37,6 +40,9 @@ from toolnexus.abandon import call_abandonable
 from toolnexus.transport.chunked import ChunkedResponse
 
 if TYPE_CHECKING:
+    from requests import PreparedRequest
+    from urllib3 import BaseHTTPResponse, Timeout
+
     from toolnexus.cancel import CancelScope
 
 __all__ = ["CancellableAdapter", "Lease", "duplicate", "leasing"]
@@ -383,6 +389,48 @@ class CancellableAdapter(HTTPAdapter):
         super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
         self._latest: tuple[Any, Any] = (None, None)
         self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def ask(
+        self,
+        request: PreparedRequest,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout: Timeout,
+        settings: Mapping[str, Any],
+    ) -> BaseHTTPResponse:
+        """
+        Send a request as `send` does, and return urllib3's answer as it is.
+
+        Args:
+            request: What says where to, checked.
+            headers: The headers to send, all of them.
+            body: The body.
+            timeout: How long to wait.
+            settings: Proxies, verify and cert, as a session merges them.
+
+        Raises:
+            requests.RequestException: The URL, the proxy's or the certificates cannot be used.
+            urllib3.exceptions.HTTPError: There is no answer.
+        """
+        proxies, verify, cert = settings["proxies"], settings["verify"], settings["cert"]
+        try:
+            pool = self.get_connection_with_tls_context(request, verify, proxies, cert)
+        except LocationValueError as error:
+            raise InvalidURL(error, request=request) from error
+        self.cert_verify(pool, request.url, verify, cert)
+        answer: BaseHTTPResponse = pool.urlopen(
+            "POST",
+            self.request_url(request, proxies) if proxies else request.path_url,
+            body,
+            headers,
+            retries=self.max_retries,
+            redirect=False,
+            assert_same_host=False,
+            timeout=timeout,
+            preload_content=False,
+            decode_content=False,
+        )
+        return answer
 
     def get_connection_with_tls_context(
         self, request: Any, verify: Any, proxies: Any = None, cert: Any = None

@@ -8,7 +8,7 @@ import io
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -23,7 +23,7 @@ from toolnexus.transport.failures import BODY_ERRORS, Timeouts, in_body
 from toolnexus.transport.secret import Scrubber
 from toolnexus.transport.source import EventSource
 
-__all__ = ["Exchange", "HTTPRequest", "Limits"]
+__all__ = ["Answer", "Exchange", "HTTPRequest", "Limits"]
 
 #: The most that is read after the end of an answer to be able to use its connection again.
 _DRAIN_BYTES = 64 * 1024
@@ -58,6 +58,24 @@ class HTTPRequest:
     where: str
 
 
+@attrs.frozen(eq=False, repr=False)
+class Answer:
+    """
+    An answer's status and headers, and what its body is read from.
+
+    Args:
+        status: The status.
+        headers: The headers.
+        raw: urllib3's response.
+        response: The response of a session of the caller's, where somebody may have read of the body already.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    raw: Any
+    response: requests.Response | None = None
+
+
 class _RawShutdown:
     """Stands in for a socket where none can be found."""
 
@@ -81,23 +99,22 @@ class Exchange:
 
     def __init__(
         self,
-        response: requests.Response,
+        answer: Answer,
         lease: Lease,
         request: HTTPRequest,
         timeouts: Timeouts,
         limits: Limits,
     ) -> None:
-        self.status = response.status_code
-        self.headers = response.headers
-        self._response = response
-        self._raw = response.raw
+        self.status = answer.status
+        self.headers = answer.headers
+        self._raw = answer.raw
         self._lease = lease
         self._request = request
         self._timeouts = timeouts
         self._limits = limits
         self._began = False
         self._waited = False
-        self._read1 = _reader(response)
+        self._read1 = _reader(answer)
         self._ended = False
         self._end_by: float | None = None
         self._stand_in: Any = None
@@ -231,7 +248,7 @@ class Exchange:
             self._stand_in.close()
         if not self._ended:
             with contextlib.suppress(Exception):
-                self._response.close()
+                self._raw.close()
         with contextlib.suppress(Exception):
             self._raw.release_conn()
         self._lease.end()
@@ -245,27 +262,28 @@ class Exchange:
                 left -= len(self._read())
 
 
-def _reader(response: requests.Response) -> Callable[[int], bytes]:
+def _reader(answer: Answer) -> Callable[[int], bytes]:
     """
     Return what reads the body: our own answer itself where urllib3 adds nothing but its time.
 
     Raises:
         ConfigurationError: A response hook, or an adapter, of the user's session has read the body away.
     """
+    response = answer.response
     kept = getattr(response, "_content", False)
     if isinstance(kept, bytes):
         return io.BytesIO(kept).read1  # a response hook has read it, and requests has kept it
-    if _is_gone(response):
+    if response is not None and _is_gone(response):
         response.close()  # it may have been read in part, and nobody else will
         raise ConfigurationError(
             "the answer was read or closed on its way, by a response hook or an adapter of the session: "
             "such a hook may use response.content or response.text, which keep it, not raw or iter_content"
         )
-    encoded = "content-encoding" in response.headers
-    answer = getattr(response.raw, "_original_response", None)
-    if isinstance(answer, ChunkedResponse) and answer.chunked and not encoded:
-        return answer.read1
-    return functools.partial(response.raw.read1, decode_content=encoded)
+    encoded = "content-encoding" in answer.headers
+    own = getattr(answer.raw, "_original_response", None)
+    if isinstance(own, ChunkedResponse) and own.chunked and not encoded:
+        return own.read1
+    return functools.partial(answer.raw.read1, decode_content=encoded)
 
 
 def _is_gone(response: requests.Response) -> bool:

@@ -9,13 +9,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import requests
+import urllib3
 from requests.cookies import extract_cookies_to_jar
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
 from toolnexus.transport.connection import CancellableAdapter, Lease, leasing
-from toolnexus.transport.exchange import Exchange, HTTPRequest, Limits
+from toolnexus.transport.exchange import Answer, Exchange, HTTPRequest, Limits
 from toolnexus.transport.failures import CONNECTION_ERRORS, Timeouts, before_headers
 
 __all__ = ["Exchange", "HTTPRequest", "Limits", "Transport"]
@@ -46,8 +48,9 @@ class Transport:
         self._session = session
         self._lock = threading.Lock()  # guards _session and _settings
         self._settings: tuple[Any, dict[str, Any]] | None = None
-        # A request that was sent, and the headers that it was made of.
-        self._template: tuple[requests.PreparedRequest, dict[str, str]] | None = None
+        # What stays the same from one request to the next.
+        self._template: _Template | None = None
+        self._patience = urllib3.Timeout(connect=timeouts.connect, read=timeouts.response)
         _transports.add(self)
 
     def session(self) -> requests.Session:
@@ -87,8 +90,8 @@ class Transport:
         began = time.monotonic()
         try:
             with leasing(lease):
-                response = self._send(request)
-            return Exchange(response, lease, request, self.timeouts, self.limits)
+                answer = self._send(request)
+            return Exchange(answer, lease, request, self.timeouts, self.limits)
         except Exception as error:
             connected = lease.sock is not None or self._waited_for_answer(error, began)
             lease.abort()
@@ -127,42 +130,36 @@ class Transport:
             error, connected=connected, timeouts=self.timeouts, scrub=request.scrub, where=request.where
         )
 
-    def _prepare(self, session: requests.Session, request: HTTPRequest) -> requests.PreparedRequest:
-        """Return the request as requests wants it, with what the session adds."""
-        template = self._template
-        if template is not None and template[0].url == request.url and not session.cookies:
-            # Our own session adds nothing, and checking the URL takes longest: only what differs is new.
-            prepared = template[0].copy()
-            if template[1] != request.headers:
-                prepared.prepare_headers(request.headers)
-            prepared.body = request.body
-            prepared.headers["Content-Length"] = str(len(request.body))
-            return prepared
-        prepared = session.prepare_request(
-            requests.Request(
-                "POST",
-                request.url,
-                headers=request.headers,
-                data=request.body,
-                auth=None if session.auth else _NoAuth(),
-            )
-        )
-        if self._own and prepared.url == request.url:
-            self._template = (prepared.copy(), request.headers)
-        return prepared
-
-    def _send(self, request: HTTPRequest) -> requests.Response:
+    def _send(self, request: HTTPRequest) -> Answer:
         session = self.session()
-        prepared = self._prepare(session, request)
-        kwargs = dict(self._environment(session, request.url))
-        kwargs["timeout"] = (self.timeouts.connect, self.timeouts.response)
-        if not self._own:
-            return session.send(prepared, allow_redirects=False, **kwargs)
-        # Past Session.send, which reads the whole body of a redirect before anybody can say no.
-        response: requests.Response = session.get_adapter(request.url).send(prepared, **kwargs)
-        keep_cookies: Callable[..., None] = extract_cookies_to_jar
-        keep_cookies(session.cookies, prepared, response.raw)
-        return response
+        settings = self._environment(session, request.url)
+        if self._own:
+            return self._ask(session, request, settings)
+        prepared = _prepared(session, request)
+        timeout = (self.timeouts.connect, self.timeouts.response)
+        response = session.send(prepared, allow_redirects=False, timeout=timeout, **settings)
+        return Answer(response.status_code, response.headers, response.raw, response)
+
+    def _ask(self, session: requests.Session, request: HTTPRequest, settings: dict[str, Any]) -> Answer:
+        """
+        Send a request over our own session.
+
+        Not with `Session.send`, which reads the whole body of a redirect before anybody can say no, and makes
+        things of every answer that nobody here looks at.
+        """
+        template = self._template
+        if template is None or not template.fits(request) or session.cookies:
+            prepared = _prepared(session, request)
+            template = _Template(request.url, request.headers, prepared, dict(prepared.headers))
+            if not session.cookies:
+                self._template = template
+        headers = {**template.sent, "Content-Length": str(len(request.body))}
+        adapter: Any = session.get_adapter(request.url)
+        raw = adapter.ask(template.prepared, headers, request.body, self._patience, settings)
+        if "set-cookie" in raw.headers:
+            keep_cookies: Callable[..., None] = extract_cookies_to_jar
+            keep_cookies(session.cookies, template.prepared, raw)
+        return Answer(raw.status, raw.headers, raw)
 
     def _environment(self, session: requests.Session, url: str) -> dict[str, Any]:
         """Return proxies and certificates; looking them up takes long, so it is done on change only."""
@@ -175,6 +172,33 @@ class Transport:
             settings = session.merge_environment_settings(url, {}, True, verify, None)
             self._settings = known = (key, dict(settings))
         return known[1]
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Template:
+    """A request as requests has checked and completed it; checking the URL anew would take longest."""
+
+    url: str
+    headers: dict[str, str]
+    prepared: requests.PreparedRequest
+    sent: dict[str, str]
+
+    def fits(self, request: HTTPRequest) -> bool:
+        """Tell whether a request differs from this one in its body only."""
+        return self.url == request.url and self.headers == request.headers
+
+
+def _prepared(session: requests.Session, request: HTTPRequest) -> requests.PreparedRequest:
+    """Return the request as requests wants it, with what the session adds."""
+    return session.prepare_request(
+        requests.Request(
+            "POST",
+            request.url,
+            headers=request.headers,
+            data=request.body,
+            auth=None if session.auth else _NoAuth(),
+        )
+    )
 
 
 _VARIABLES = [

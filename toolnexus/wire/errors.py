@@ -88,10 +88,10 @@ def shows_error(name: str, payload: Any) -> bool:
         return True
     if not isinstance(payload, dict):
         return False
-    choices = payload.get("choices")
     error = payload.get("error")
     if error and _says(error):
         return True
+    choices = payload.get("choices")
     return _of_choice(choices) is not None if choices else _is_report(payload)
 
 

@@ -110,13 +110,12 @@ class OpenAIDecoder(Decoder):
     def payload(self, name: str, payload: dict[str, Any]) -> list[Chunk]:
         """Take in one decoded event and return what it brings."""
         builder = self.builder
-        # The first chunk of some gateways has an empty model and id: they are no names.
-        if not builder.model and payload.get("model"):
-            builder.model = str(payload["model"])
-        if not builder.id and payload.get("id"):
-            builder.id = str(payload["id"])
+        if not builder.model or not builder.id:
+            self._introduce(payload)
         chunks: list[Chunk] = []
-        usage = payload.get("usage") or (payload.get("x_groq") or {}).get("usage")
+        usage = payload.get("usage")
+        if not usage and "x_groq" in payload:
+            usage = (payload["x_groq"] or {}).get("usage")
         for choice in payload.get("choices") or ():
             # Only the first choice is the answer; a choice without an index is the first.
             if isinstance(choice, dict) and not choice.get("index"):
@@ -129,6 +128,12 @@ class OpenAIDecoder(Decoder):
             chunks.append(Chunk("usage", usage=builder.usage))
         return chunks
 
+    def _introduce(self, payload: dict[str, Any]) -> None:
+        """Note who speaks; the first chunk of some gateways has an empty model and id, which are no names."""
+        builder = self.builder
+        builder.model = builder.model or str(payload.get("model") or "")
+        builder.id = builder.id or str(payload.get("id") or "")
+
     def whole(self, payload: dict[str, Any]) -> bool:
         """Tell whether a document is a whole answer."""
         choices = payload.get("choices")
@@ -136,7 +141,13 @@ class OpenAIDecoder(Decoder):
 
     def _choice(self, choice: dict[str, Any], *, whole: bool) -> list[Chunk]:
         self.builder.seen = True
+        reason = choice.get("finish_reason")
+        if reason and isinstance(reason, str):
+            self.builder.raw_finish = reason
         delta, message = choice.get("delta"), choice.get("message")
+        if delta and not message and isinstance(delta, dict) and _PLAIN.issuperset(delta):
+            self._streamed = True  # nearly every delta is one of these
+            return self._content(delta.get("content"))
         # Some endpoints put both into each choice: in a stream the message repeats what came so
         # far, in a whole answer the delta is empty.
         whole = bool(message) and (whole or not (delta or self._streamed))
@@ -144,16 +155,10 @@ class OpenAIDecoder(Decoder):
         said = message if whole else delta
         if said and not isinstance(said, dict):
             raise TypeError("a choice has no message")
-        chunks = self._message(said, whole=whole) if said else []
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason:
-            self.builder.raw_finish = reason
-        return chunks
+        return self._message(said, whole=whole) if said else []
 
     def _message(self, said: dict[str, Any], *, whole: bool) -> list[Chunk]:
         """Take in a delta, or a whole message, whose calls are told apart by their position."""
-        if _PLAIN.issuperset(said):  # nearly every delta, and this is done for each of them
-            return self._content(said.get("content"))
         chunks = [] if _THOUGHTS.isdisjoint(said) else self._thought(said, whole=whole)
         chunks += self._content(said.get("content"))
         if isinstance(said.get("refusal"), str):
