@@ -7,9 +7,8 @@ bounded queue.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import queue
+import threading
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from toolnexus.cancel import POLL, CancelScope
 from toolnexus.chunks import ToolRequest
 from toolnexus.errors import ConfigurationError
 from toolnexus.events import Custom, Event, ToolCall, ToolFinished, ToolOutput
+from toolnexus.inbox import Inbox
 from toolnexus.merge import PROVIDER_KEY
 from toolnexus.results import Message, ToolCallRecord
 from toolnexus.run import Run
@@ -89,7 +89,8 @@ class _Turn:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.messages: queue.Queue[tuple[_Job, str, Any]] = queue.Queue(_MESSAGES)
+        self.messages: Inbox[tuple[_Job, str, Any]] = Inbox()
+        self.room = threading.Event()
         self.running: dict[int, _Job] = {}
         self.results: dict[int, ToolResult] = {}
         self.questions: Questions | None = None
@@ -177,15 +178,16 @@ class _Turn:
         self._tell(job, "result", result)
 
     def _tell(self, job: _Job, kind: str, payload: Any) -> None:
-        """In the tool's thread: send a message to the loop, waiting while it has no room for it."""
+        """In a thread of the tool's: send a message to the loop; all but a result wait for room."""
         assert job.scope is not None
-        while not job.scope.cancelled or kind == "result":
-            try:
-                self.messages.put((job, kind, payload), timeout=POLL)
+        while kind != "result":
+            if job.scope.cancelled or job.position not in self.running:
                 return
-            except queue.Full:
-                if job.position not in self.running:
-                    return
+            self.room.clear()
+            if len(self.messages) < _MESSAGES:
+                break
+            self.room.wait(POLL)
+        self.messages.put((job, kind, payload))
 
     def _ask(self, job: _Job, request: Request, beside: Collection[str]) -> Answer | None:
         """In a thread of the tool's: have a person asked for it, or for one of those beside it, and wait."""
@@ -241,13 +243,14 @@ class _Turn:
         reporter = self.run.reporter
         reporter.before_wait(lambda: True)
         self.run.workers.begin()
-        with contextlib.suppress(queue.Empty):
-            return self.messages.get(timeout=_AT_ONCE)
-        reporter.flush()
-        self.run.workers.spread()
-        with contextlib.suppress(queue.Empty):
-            return self.messages.get(timeout=POLL)
-        return None
+        message = self.messages.take(_AT_ONCE)
+        if message is None:
+            reporter.flush()
+            self.run.workers.spread()
+            message = self.messages.take(POLL)
+        if not self.room.is_set():
+            self.room.set()
+        return message
 
     def _time_out(self) -> None:
         self.run.scope.check()  # the end of the run's own time is no tool's time limit

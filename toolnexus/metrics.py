@@ -6,6 +6,7 @@ The names, the order and the form of the text are those of the reference, byte f
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -164,9 +165,8 @@ class Histogram:
         """Count an observation."""
         self.sum += seconds
         self.count += 1
-        for i, bound in enumerate(BUCKETS):
-            if seconds <= bound:
-                self.under[i] += 1
+        for i in range(bisect.bisect_left(BUCKETS, seconds), len(BUCKETS)):
+            self.under[i] += 1
 
     def add(self, other: Histogram) -> None:
         """Count the observations of another histogram, too."""
@@ -193,7 +193,11 @@ class Counts:
 
     def observe(self, family: Family, labels: Labels, seconds: float) -> None:
         """Add an observation to a histogram."""
-        self.histograms[family].setdefault(labels, Histogram()).observe(seconds)
+        series = self.histograms[family]
+        histogram = series.get(labels)
+        if histogram is None:
+            histogram = series[labels] = Histogram()
+        histogram.observe(seconds)
 
     def add(self, other: Counts) -> None:
         """Add all series of others."""

@@ -61,7 +61,8 @@ class Reporter:
 
     def at(self, node: str, step: int, message_id: str = "", attempt: int = 0) -> None:
         """Say where the events that follow come from."""
-        self.origin = attrs.evolve(self.origin, node=node, step=step, message_id=message_id, attempt=attempt)
+        here = self.origin
+        self.origin = Origin(here.run_id, here.namespace, node, step, message_id, attempt)
 
     def send(self, event: type[Event], *args: object) -> bool:
         """

@@ -226,7 +226,7 @@ class Exchange:
     @contextlib.contextmanager
     def _opened(self, outgoing: Outgoing, call: _CallScope) -> Iterator[requests.Response]:
         """Send, and give the response with its body unread; whatever happens, it is closed."""
-        from toolnexus.transport.connection import Lease, leasing
+        from toolnexus.transport.lease import Lease, leasing
 
         lease = Lease(call)
         try:

@@ -16,9 +16,8 @@ import os
 import queue
 import socket
 import sys
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -38,6 +37,7 @@ from urllib3.util.wait import wait_for_write
 
 from toolnexus.abandon import call_abandonable
 from toolnexus.transport.chunked import ChunkedResponse
+from toolnexus.transport.lease import Lease, current
 
 if TYPE_CHECKING:
     from requests import PreparedRequest
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from toolnexus.cancel import CancelScope
 
-__all__ = ["CancellableAdapter", "Lease", "duplicate", "leasing"]
+__all__ = ["CancellableAdapter"]
 
 #: How long one wait for a connection lasts before the scope is looked at.
 _SLICE = 0.02
@@ -55,96 +55,6 @@ _INTERIM = 100
 
 #: How many idle connections to one host are kept.
 _KEPT = 100
-
-
-class Lease:
-    """
-    The connections that one exchange uses, tied to its cancel scope.
-
-    Args:
-        scope: The scope whose end shuts them.
-        patience: Seconds that sending a request may take; by default what connecting may take.
-    """
-
-    def __init__(self, scope: CancelScope, patience: float | None = None) -> None:
-        self.scope = scope
-        self.patience = patience
-        #: The socket, once there is a connection that can be asked something.
-        self.sock: Any = None
-        #: When that was, on ``time.monotonic()``'s clock.
-        self.connected_at = 0.0
-        self._taken: list[_Handing] = []
-
-    def take(self, connection: _Handing) -> None:
-        """Tie a connection to this exchange."""
-        if connection not in self._taken:
-            self._taken.append(connection)
-            connection.lease = self
-            if connection.handle is None and connection.sock is not None:
-                # It was opened without us: by other code that uses the same session.
-                connection.handle = duplicate(connection.sock)
-            if connection.handle is not None:
-                self.scope.attach(connection.handle)
-        self.connected(connection)
-
-    def connected(self, connection: _Handing) -> None:
-        """Note the socket of a connection; it is None while there is none that can be asked something."""
-        self.sock = connection.sock
-        self.connected_at = time.monotonic()
-
-    def release(self, connection: _Handing) -> None:
-        """Let a connection go: from here on it may serve another exchange."""
-        if connection not in self._taken:
-            return
-        self._taken.remove(connection)
-        if self.sock is connection.sock:
-            self.sock = None  # it is somebody else's to set timeouts on
-        if connection.handle is not None:
-            self.scope.detach(connection.handle)
-        connection.lease = None
-        if connection.sock is None:
-            connection.drop_handle()
-
-    def end(self) -> None:
-        """Let all connections go."""
-        for connection in list(self._taken):
-            self.release(connection)
-        self.sock = None
-
-    def abort(self) -> None:
-        """Shut all connections and let them go: an exception may hold on to their sockets for long."""
-        taken = list(self._taken)
-        for connection in taken:
-            if connection.handle is not None:
-                with contextlib.suppress(OSError):
-                    connection.handle.shutdown(socket.SHUT_RDWR)
-        self.end()
-        for connection in taken:
-            connection.close()
-
-
-class _Current(threading.local):
-    lease: Lease | None = None
-
-
-_current = _Current()
-
-
-@contextlib.contextmanager
-def leasing(lease: Lease) -> Any:
-    """Let the connections that this thread opens or takes from a pool go to a lease."""
-    before, _current.lease = _current.lease, lease
-    try:
-        yield lease
-    finally:
-        _current.lease = before
-
-
-def duplicate(sock: Any) -> socket.socket | None:
-    """Return another socket for the same connection, TLS or not; None where there is no way."""
-    with contextlib.suppress(OSError, AttributeError, ValueError):
-        return socket.socket(fileno=os.dup(sock.fileno()))
-    return None
 
 
 class _Discreet(str):
@@ -189,7 +99,7 @@ class _Handing:
     handle: socket.socket | None = None
 
     def _new_conn(self) -> socket.socket:
-        lease = _current.lease
+        lease = current.lease
         if lease is None:
             return super()._new_conn()  # type: ignore[misc, no-any-return]
         try:
@@ -330,8 +240,8 @@ class _Taking:
 
     def _get_conn(self, timeout: float | None = None) -> Any:
         connection = super()._get_conn(timeout)  # type: ignore[misc]
-        if _current.lease is not None and connection.sock is not None:
-            _current.lease.take(connection)
+        if current.lease is not None and connection.sock is not None:
+            current.lease.take(connection)
         return connection
 
     def _put_conn(self, conn: Any) -> None:
@@ -417,7 +327,8 @@ class CancellableAdapter(HTTPAdapter):
             pool = self.get_connection_with_tls_context(request, verify, proxies, cert)
         except LocationValueError as error:
             raise InvalidURL(error, request=request) from error
-        self.cert_verify(pool, request.url, verify, cert)
+        check_certificates: Callable[..., None] = self.cert_verify
+        check_certificates(pool, request.url, verify, cert)
         answer: BaseHTTPResponse = pool.urlopen(
             "POST",
             self.request_url(request, proxies) if proxies else request.path_url,

@@ -18,8 +18,8 @@ from sseclient import SSEClient
 
 from toolnexus.errors import ConfigurationError, IdleTimeoutError, LimitError, ToolnexusError
 from toolnexus.transport.chunked import ChunkedResponse
-from toolnexus.transport.connection import Lease, duplicate
 from toolnexus.transport.failures import BODY_ERRORS, Timeouts, in_body
+from toolnexus.transport.lease import Lease, duplicate
 from toolnexus.transport.secret import Scrubber
 from toolnexus.transport.source import EventSource
 

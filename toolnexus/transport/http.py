@@ -16,9 +16,10 @@ from requests.cookies import extract_cookies_to_jar
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
-from toolnexus.transport.connection import CancellableAdapter, Lease, leasing
+from toolnexus.transport.connection import CancellableAdapter
 from toolnexus.transport.exchange import Answer, Exchange, HTTPRequest, Limits
 from toolnexus.transport.failures import CONNECTION_ERRORS, Timeouts, before_headers
+from toolnexus.transport.lease import Lease, leasing
 
 __all__ = ["Exchange", "HTTPRequest", "Limits", "Transport"]
 
