@@ -107,6 +107,7 @@ class Pump:
         self._limit = min(_BATCH, queue_size)
         self._oldest = 0.0
         self._seq = 0
+        self._silent = False  # the thread has ended
         self._process = 0
         self._look: float | None = None
         self._abandon_timeout = abandon_timeout
@@ -123,6 +124,14 @@ class Pump:
         self.thread = start_thread(self._main, f"pump-{self.run_id}")
 
     def _main(self) -> None:
+        try:
+            self._drive()
+        finally:
+            self._silent = True
+            self._channel.wake()
+
+    def _drive(self) -> None:
+        """Do the work, and say the last word."""
         terminal: Event
         try:
             result = self._work(self)
@@ -209,8 +218,8 @@ class Pump:
         ended_at: float | None = None
         until = None if patience is None else time.monotonic() + patience
         while True:
-            if os.getpid() != self._process:
-                self._leave_to_parent()
+            if self._silent or os.getpid() != self._process:
+                self._give_up_on_pump()
             over = self.scope.cancelled and not self.committing
             if over and ended_at is None:
                 ended_at = time.monotonic()
@@ -226,8 +235,8 @@ class Pump:
         """Return how long to wait for events."""
         return self._look if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
 
-    def _leave_to_parent(self) -> None:
-        """After a fork the pump's thread lives in the other process, and says no last word in this one."""
+    def _give_up_on_pump(self) -> None:
+        """A pump without a thread says no last word: after a fork it lives in the other process."""
         if self._channel.is_empty():
             self.committing = False
             self.scope.cancel("its thread is gone; after a fork it is in the other process")
