@@ -259,11 +259,12 @@ class Registry(Watch):
     def _attempt(self, event: Mapping[str, Any]) -> None:
         counts, model = self._counts, str(event["model"])
         counts.count(REQUESTS, (model, str(event["status"])))
-        tokens = {kind: int(event.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
+        prompt = int(event.get("prompt_tokens") or 0)
+        completion = int(event.get("completion_tokens") or 0)
         # A try that failed costs what the provider says; where it says nothing, there is nothing to add.
-        if event["status"] == "ok" or any(tokens.values()):
-            for kind, number in tokens.items():
-                counts.count(TOKENS, (kind,), number)
+        if event["status"] == "ok" or prompt or completion:
+            counts.count(TOKENS, ("prompt",), prompt)
+            counts.count(TOKENS, ("completion",), completion)
         counts.observe(REQUEST_SECONDS, (model,), event["ms"] / 1000)
 
     def _tool(self, event: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import requests
 
 from toolnexus.balance import balanced
@@ -118,7 +117,7 @@ class Runner:
         run = Run(
             options=options,
             endpoints=[
-                attrs.evolve(self.endpoint, options=options),
+                Endpoint(options, self.transport, self.generate, self.endpoint.quirks),
                 *(other.endpoint for other in self.fallbacks),
             ],
             tools=ToolSet(tools),

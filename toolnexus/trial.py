@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import logging
 import math
@@ -12,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
+
+import attrs
 
 from toolnexus.chunks import Chunk, Reply, mend_surrogates
 from toolnexus.errors import (
@@ -44,6 +45,9 @@ _log = logging.getLogger("toolnexus")
 _TRAILER_SECONDS = 10.0
 _ERROR_BYTES = 1024 * 1024
 _ERROR_SECONDS = 5.0
+
+#: `json.dumps` makes one of these a call.
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Trial:
@@ -121,7 +125,7 @@ class Trial:
     def _request(self) -> HTTPRequest:
         run = self.run
         options = self.endpoint.options
-        quirks = self.endpoint.quirks
+        quirks = attrs.evolve(self.endpoint.quirks)  # another run may learn meanwhile
         messages, declarations = run.outgoing
         prepared = prepare(messages, run.system_prompt())
         for repair in prepared.repairs:
@@ -132,7 +136,7 @@ class Trial:
             system=prepared.system,
             tools=declarations,
             stream=run.streaming and quirks.stream,
-            quirks=copy.copy(self.endpoint.quirks),  # another run may learn meanwhile
+            quirks=quirks,
             echo_reasoning=options.echo_reasoning,
         )
         dialect = self.endpoint.dialect
@@ -301,7 +305,7 @@ def _dumped(body: dict[str, Any], run: Run) -> bytes:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _COMPACT.encode(value)
 
 
 def _odd_number(value: Any, place: str) -> str | None:

@@ -33,15 +33,17 @@ from urllib3.exceptions import (
     NewConnectionError,
 )
 from urllib3.poolmanager import PoolManager
+from urllib3.util import Timeout
 from urllib3.util.wait import wait_for_write
 
 from toolnexus.abandon import call_abandonable
+from toolnexus.transport.again import PlainAnswer, Template, ask_again
 from toolnexus.transport.chunked import ChunkedResponse
+from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.lease import Lease, current
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest
-    from urllib3 import BaseHTTPResponse, Timeout
+    from urllib3 import BaseHTTPResponse
 
     from toolnexus.cancel import CancelScope
 
@@ -165,6 +167,9 @@ class _Handing:
 
     def send(self, data: Any) -> None:
         lease = self.lease
+        if lease is not None and lease.learn is not None:
+            lease.learn(data)
+            lease.learn = None
         if lease is not None and lease.patience is not None and lease.sock is not None:
             # The time for connecting is over; a long request may take longer than that.
             self.sock.settimeout(lease.patience)
@@ -301,27 +306,22 @@ class CancellableAdapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def ask(
-        self,
-        request: PreparedRequest,
-        headers: Mapping[str, str],
-        body: bytes,
-        timeout: Timeout,
-        settings: Mapping[str, Any],
-    ) -> BaseHTTPResponse:
+        self, template: Template, body: bytes, patience: Timeouts, settings: Mapping[str, Any]
+    ) -> BaseHTTPResponse | PlainAnswer:
         """
-        Send a request as `send` does, and return urllib3's answer as it is.
+        Send a request as `send` does, and return its answer as it is.
 
         Args:
-            request: What says where to, checked.
-            headers: The headers to send, all of them.
+            template: The request without its body.
             body: The body.
-            timeout: How long to wait.
+            patience: How long to wait.
             settings: Proxies, verify and cert, as a session merges them.
 
         Raises:
             requests.RequestException: The URL, the proxy's or the certificates cannot be used.
             urllib3.exceptions.HTTPError: There is no answer.
         """
+        request = template.prepared
         proxies, verify, cert = settings["proxies"], settings["verify"], settings["cert"]
         try:
             pool = self.get_connection_with_tls_context(request, verify, proxies, cert)
@@ -329,15 +329,20 @@ class CancellableAdapter(HTTPAdapter):
             raise InvalidURL(error, request=request) from error
         check_certificates: Callable[..., None] = self.cert_verify
         check_certificates(pool, request.url, verify, cert)
+        written = template.written(body) if pool.proxy is None and isinstance(pool, _Taking) else None
+        if written is not None:
+            return ask_again(pool, written, patience)
+        if current.lease is not None and pool.proxy is None:
+            current.lease.learn = template.learn
         answer: BaseHTTPResponse = pool.urlopen(
             "POST",
-            self.request_url(request, proxies) if proxies else request.path_url,
+            self.request_url(request, proxies),
             body,
-            headers,
+            template.headers(body),
             retries=self.max_retries,
             redirect=False,
             assert_same_host=False,
-            timeout=timeout,
+            timeout=Timeout(connect=patience.connect, read=patience.response),
             preload_content=False,
             decode_content=False,
         )

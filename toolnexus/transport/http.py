@@ -9,13 +9,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import requests
-import urllib3
 from requests.cookies import extract_cookies_to_jar
 
 from toolnexus.cancel import CancelScope
 from toolnexus.errors import RunCancelledError, RunTimeoutError, ToolnexusError
+from toolnexus.transport.again import Template
 from toolnexus.transport.connection import CancellableAdapter
 from toolnexus.transport.exchange import Answer, Exchange, HTTPRequest, Limits
 from toolnexus.transport.failures import CONNECTION_ERRORS, Timeouts, before_headers
@@ -50,8 +49,7 @@ class Transport:
         self._lock = threading.Lock()  # guards _session and _settings
         self._settings: tuple[Any, dict[str, Any]] | None = None
         # What stays the same from one request to the next.
-        self._template: _Template | None = None
-        self._patience = urllib3.Timeout(connect=timeouts.connect, read=timeouts.response)
+        self._template: Template | None = None
         _transports.add(self)
 
     def session(self) -> requests.Session:
@@ -150,13 +148,11 @@ class Transport:
         """
         template = self._template
         if template is None or not template.fits(request) or session.cookies:
-            prepared = _prepared(session, request)
-            template = _Template(request.url, request.headers, prepared, dict(prepared.headers))
+            template = Template(request, _prepared(session, request))
             if not session.cookies:
                 self._template = template
-        headers = {**template.sent, "Content-Length": str(len(request.body))}
         adapter: Any = session.get_adapter(request.url)
-        raw = adapter.ask(template.prepared, headers, request.body, self._patience, settings)
+        raw = adapter.ask(template, request.body, self.timeouts, settings)
         if "set-cookie" in raw.headers:
             keep_cookies: Callable[..., None] = extract_cookies_to_jar
             keep_cookies(session.cookies, template.prepared, raw)
@@ -165,7 +161,7 @@ class Transport:
     def _environment(self, session: requests.Session, url: str) -> dict[str, Any]:
         """Return proxies and certificates; looking them up takes long, so it is done on change only."""
         own = (session.trust_env, session.verify, session.cert, *session.proxies.items())
-        key = (url, own, *map(os.environ.get, _VARIABLES))
+        key = (url, own, *map(os.environ.get, _SECURE if url.startswith("https") else _PLAIN))
         known = self._settings
         if known is None or known[0] != key:
             # What a user's session says goes before the environment; in requests it would be the other way.
@@ -173,20 +169,6 @@ class Transport:
             settings = session.merge_environment_settings(url, {}, True, verify, None)
             self._settings = known = (key, dict(settings))
         return known[1]
-
-
-@attrs.frozen(eq=False, repr=False)
-class _Template:
-    """A request as requests has checked and completed it; checking the URL anew would take longest."""
-
-    url: str
-    headers: dict[str, str]
-    prepared: requests.PreparedRequest
-    sent: dict[str, str]
-
-    def fits(self, request: HTTPRequest) -> bool:
-        """Tell whether a request differs from this one in its body only."""
-        return self.url == request.url and self.headers == request.headers
 
 
 def _prepared(session: requests.Session, request: HTTPRequest) -> requests.PreparedRequest:
@@ -202,9 +184,13 @@ def _prepared(session: requests.Session, request: HTTPRequest) -> requests.Prepa
     )
 
 
-_VARIABLES = [
-    form for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for form in (name, name.upper())
-] + ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]
+def _spelled(*names: str) -> tuple[str, ...]:
+    return tuple(form for name in names for form in (name, name.upper()))
+
+
+#: What counts of the environment for either kind of URL; each look takes longer than one thinks.
+_PLAIN = _spelled("http_proxy", "all_proxy", "no_proxy")
+_SECURE = (*_spelled("https_proxy", "all_proxy", "no_proxy"), "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 _transports: weakref.WeakSet[Transport] = weakref.WeakSet()
 

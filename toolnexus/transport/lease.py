@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Lease:
         self.sock: Any = None
         #: When that was, on ``time.monotonic()``'s clock.
         self.connected_at = 0.0
+        #: Who wants to know what is sent first.
+        self.learn: Callable[[bytes], object] | None = None
         self._taken: list[Leased] = []
 
     def take(self, connection: Leased) -> None:
