@@ -223,7 +223,8 @@ class Pump:
             over = self.scope.cancelled and not self.committing
             if over and ended_at is None:
                 ended_at = time.monotonic()
-            events = self._channel.take(POLL if over else self._left(until))
+            wait = POLL if over else self._look if until is None else self._left(until)
+            events = self._channel.take(wait)
             if events:
                 return events
             if over and ended_at is not None and time.monotonic() - ended_at > GRACE:
@@ -231,9 +232,9 @@ class Pump:
             if not over and until is not None and time.monotonic() >= until:
                 raise NothingCameError
 
-    def _left(self, until: float | None) -> float | None:
-        """Return how long to wait for events."""
-        return self._look if until is None else max(0.001, min(_LOOK, until - time.monotonic()))
+    def _left(self, until: float) -> float:
+        """Return how long to wait for events when there is patience until then."""
+        return max(0.001, min(_LOOK, until - time.monotonic()))
 
     def _give_up_on_pump(self) -> None:
         """A pump without a thread says no last word: after a fork it lives in the other process."""

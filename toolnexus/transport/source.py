@@ -125,6 +125,10 @@ class EventSource:
         pending: list[bytes] = []
         size = 0
         while data:
+            if not pending and self._is_plain(data):
+                yield data
+                data = self._next()
+                continue
             # Looking for one newline first is many times as fast, and most pieces of a large event have none.
             cut = (data.rfind(b"\n\n") if b"\n" in data else -1) + 2
             if cut == 1:  # not found, but the blank line may be split over two reads
@@ -155,6 +159,17 @@ class EventSource:
 
     def _too_large(self) -> LimitError:
         return LimitError(f"an event is longer than max_event_bytes={self._max_event_bytes}")
+
+    def _is_plain(self, data: bytes) -> bool:
+        """Tell whether a read brought one whole event of one line, as most do, with nothing to mend."""
+        last = len(data) - 2
+        return (
+            data.find(b"\n") == last
+            and data.startswith(b"data:")
+            and data.endswith(b"\n\n")
+            and data.isascii()
+            and len(data) <= self._max_event_bytes
+        )
 
     def _block(self, block: bytes) -> Iterable[bytes]:
         """Return one block, checked and mended, in pieces that the parser can take."""
@@ -229,8 +244,6 @@ def _as_event(document: bytes, name: str = BARE) -> bytes:
 
 def _mark_odd_lines(block: bytes) -> bytes:
     """Turn the lines that the parser would drop, and that tell something, into events."""
-    if block.startswith(b"data:") and block.find(b"\n") == len(block) - 2:
-        return block  # one event of one line, as it comes in most reads
     if _ODD_AT_ONCE.match(block) is None and _ODD.search(block, block.find(b"\n")) is None:
         return block
     out: list[bytes] = []
