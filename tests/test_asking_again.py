@@ -7,7 +7,9 @@ import gzip
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
@@ -17,6 +19,7 @@ from toolnexus import CancelScope, Client, RunResult
 from toolnexus.errors import (
     APIConnectionError,
     ResponseTimeoutError,
+    RunCancelledError,
     ToolnexusError,
     TruncatedStreamError,
 )
@@ -275,3 +278,54 @@ def test_a_head_that_is_not_understood_is_not_used(odd: bytes) -> None:
     template._head = None
     template.learn(odd)
     assert template.written(b"body") is None
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
+@pytest.mark.parametrize("phase", ["headers", "mid-event"])
+@pytest.mark.parametrize("way", ["stream", "run"])
+def test_a_later_request_is_cancelled_as_the_first_is(
+    tls: bool, phase: Literal["headers", "mid-event"], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(tls=tls) as server:
+        if tls:
+            monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(server.ca_path))
+        with Client(server.base_url, model="m", api_key="k", retries=0) as client:
+            for _ in range(2):
+                server.say("hello")
+                assert client.run("hi").text == "hello"
+            server.say(["one ", "two"], hold=phase)
+            scope = CancelScope()
+            left = server.disconnects
+
+            def cancel() -> None:
+                server.wait_for_request(3)
+                time.sleep(0.1)
+                scope.cancel()
+
+            canceller = threading.Thread(target=cancel)
+            canceller.start()
+            ask = client.run if way == "run" else lambda *args, **kw: client.stream(*args, **kw).result()
+            with pytest.raises(RunCancelledError) as caught:
+                ask("hi", scope=scope)
+            canceller.join()
+            server.wait_for_disconnect(left + 1)
+            assert caught.value.partial is not None
+            # `run` asks for a whole answer, of which half is nothing yet.
+            streamed = way == "stream" and phase == "mid-event"
+            assert caught.value.partial.text == ("one two" if streamed else "")
+            server.say("again")
+            assert client.run("hi").text == "again"
+
+
+def test_tls_is_agreed_on_once_and_not_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer(tls=True) as server:
+        for _ in range(3):
+            server.say("hello")
+        with Client(server.base_url, model="m", api_key="k", retries=0) as client:
+            with pytest.raises(APIConnectionError, match="TLS"):
+                client.run("hi")
+            monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(server.ca_path))
+            assert [client.run("hi").text for _ in range(3)] == ["hello"] * 3
+            monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+            with pytest.raises(APIConnectionError, match="TLS"):
+                client.run("hi")
