@@ -7,11 +7,15 @@ import os
 import select
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 __all__ = ["Inbox"]
 
 T = TypeVar("T")
+
+#: How long a wait on a lock lasts before the next one, in seconds.
+_LOOK = 0.25
 
 
 class _LockBell:
@@ -28,7 +32,11 @@ class _LockBell:
 
     def wait(self, seconds: float | None) -> None:
         """Wait until it rings, or so long."""
-        self._lock.acquire(timeout=-1 if seconds is None else seconds)
+        if seconds is not None:
+            self._lock.acquire(timeout=seconds)
+            return
+        while not self._lock.acquire(timeout=_LOOK):
+            pass  # on Windows Ctrl-C is seen between two waits only
 
 
 class _EventBell:
@@ -43,9 +51,10 @@ class _EventBell:
         self._number = os.eventfd(0)
         self._poll: select.poll | None = None
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):  # there was none to be had, or it was closed
-            os.close(self._number)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        number = getattr(self, "_number", None)
+        if number is not None:  # else there was none to be had
+            close(number)
 
     def ring(self) -> None:
         """Wake who waits, or who waits next."""
