@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -24,7 +24,7 @@ from toolnexus.errors import (
     TruncatedStreamError,
 )
 from toolnexus.testing import ModelServer
-from toolnexus.transport.again import Template
+from toolnexus.transport.again import Template, ask_again
 from toolnexus.transport.failures import Timeouts
 from toolnexus.transport.http import HTTPRequest, Limits, Transport
 from toolnexus.transport.secret import Scrubber
@@ -89,6 +89,36 @@ def test_all_requests_have_the_same_head_but_for_the_length() -> None:
     assert all(lines == heads[0] for lines in heads)
     assert b"Authorization: Bearer sk-test" in heads[0]
     assert b"Host: 127.0.0.1:%d" % server.port in heads[0]
+
+
+def test_the_second_request_already_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+
+    def asked_again(pool: Any, written: bytes, patience: Timeouts) -> Any:
+        sent.append(written)
+        return ask_again(pool, written, patience)
+
+    monkeypatch.setattr("toolnexus.transport.connection.ask_again", asked_again)
+    with Answers(*[CHUNKED] * 4) as server:
+        assert texts(server, 4) == ["hello"] * 4
+    assert sent == server.requests[1:]
+
+
+def test_headers_of_one_name_are_joined_each_time() -> None:
+    refused = (
+        head("Content-Length: 2", "X-Request-Id: a", "X-Request-Id: b", status="400 Bad Request") + b"{}"
+    )
+    failed = head("Transfer-Encoding: chunked", "X-Request-Id: a", "X-Request-Id: b") + chunks(
+        b'data: {"error": {"message": "no"}}\n\n'
+    )
+    with (
+        Answers(*[refused, failed] * 3) as server,
+        Client(server.url, model="m", api_key="sk-test", retries=0) as client,
+    ):
+        for _ in range(6):
+            with pytest.raises(ToolnexusError) as caught:
+                client.run("hi")
+            assert caught.value.request_id == "a, b"
 
 
 def test_a_key_that_changes_is_the_next_request_s_key() -> None:
@@ -271,6 +301,8 @@ def test_many_threads_ask_again_at_once() -> None:
         b"POST / HTTP/1.1\r\nHost: h\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b'{"a": "\r\nContent-Length: 5\r\n"}',
+        b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nPOST",
     ],
 )
 def test_a_head_that_is_not_understood_is_not_used(odd: bytes) -> None:

@@ -157,6 +157,15 @@ def test_usage_wherever_it_stands(report: dict[str, Any], endpoint: Endpoint) ->
     assert endpoint.result("openai", text("a") + chunk({}, "stop") + data(report) + DONE).usage == COUNTED
 
 
+@pytest.mark.parametrize(
+    "empty", [{"usage": {}}, {"usage": None}, {"x_groq": {}}, {"usage": {}, "x_groq": None}]
+)
+def test_an_empty_usage_is_none_and_takes_nothing_back(empty: dict[str, Any], endpoint: Endpoint) -> None:
+    """A usage with nothing in it, in a chunk after the one that counts."""
+    counted = data({"choices": [], "usage": USAGE}) + data({"choices": [], **empty})
+    assert endpoint.result("openai", text("a") + chunk({}, "stop") + counted + DONE).usage == COUNTED
+
+
 def test_usage_details(endpoint: Endpoint) -> None:
     """Cached and reasoning tokens are given where the provider says them."""
     usage = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -16,11 +17,14 @@ import pytest
 
 from toolnexus import Client, Done, Error, Stream, Text, ToolOutput, tool
 from toolnexus.cancel import CancelScope
-from toolnexus.inbox import Inbox, _EventBell, _LockBell
+from toolnexus.compose import mux
+from toolnexus.errors import RunCancelledError
+from toolnexus.inbox import Inbox, _EventBell, _LockBell, _make_bell
 from toolnexus.pump import Pump
 from toolnexus.results import RunResult
 from toolnexus.testing import ModelServer
 from toolnexus.tools.base import Context
+from toolnexus.watch import Watch
 
 HAS_EVENTS = hasattr(os, "eventfd")
 
@@ -110,14 +114,28 @@ def test_a_wake_is_not_lost_whenever_it_comes(make: Callable[[], Any]) -> None:
 
 @pytest.mark.skipif(not HAS_EVENTS, reason="a thing of Linux")
 def test_an_inbox_takes_its_file_descriptor_with_it() -> None:
-    def open_files() -> int:
-        return len(os.listdir("/proc/self/fd"))
+    printed = run_alone(
+        """
+        import os
+        from toolnexus.inbox import Inbox
 
-    before = open_files()
-    inboxes = [Inbox[int]() for _ in range(20)]
-    assert open_files() == before + 20
-    inboxes.clear()
-    assert open_files() == before
+        def opened():
+            return len(os.listdir("/proc/self/fd")) - before
+
+        before = 0
+        before = opened()
+        inboxes = [Inbox() for _ in range(20)]
+        print(opened())  # who never waits needs none
+        for inbox in inboxes:
+            inbox.take(0.001)
+        print(opened())
+        inbox.end()
+        print(opened())
+        del inboxes[:], inbox
+        print(opened())
+        """
+    )
+    assert printed.split() == ["0", "20", "19", "0"]
 
 
 @pytest.mark.skipif(not HAS_EVENTS, reason="a thing of Linux")
@@ -135,7 +153,8 @@ def test_without_a_file_descriptor_left_it_is_a_lock() -> None:
             pass
         inbox = Inbox()
         threading.Timer(0.05, inbox.put, ["x"]).start()
-        print(type(inbox._bell).__name__, inbox.take(None))
+        item = inbox.take(None)
+        print(type(inbox._bell).__name__, item)
         """
     )
     assert printed.split() == ["_LockBell", "x"]
@@ -154,7 +173,7 @@ def test_green_threads_wait_with_their_own_lock(monkeypatch: pytest.MonkeyPatch)
             self._held = False
 
     monkeypatch.setattr(threading, "Lock", Green)
-    assert isinstance(Inbox[int]()._bell, _LockBell)
+    assert isinstance(_make_bell(), _LockBell)
 
 
 def test_streams_work_where_there_are_no_event_files() -> None:
@@ -235,3 +254,133 @@ def test_a_pump_that_dies_without_a_word_leaves_nobody_waiting() -> None:
     assert not reader.is_alive()
     assert len(ended) == 1
     assert isinstance(ended[0], (Error, TypeError))
+
+
+# -- signals, forks, and streams that are kept -----------------------------------------------------
+
+
+def test_a_signal_whose_handler_returns_disturbs_nobody() -> None:
+    printed = run_alone(
+        """
+        import signal
+        from toolnexus import Client
+        from toolnexus.testing import ModelServer
+
+        seen = []
+        with ModelServer() as server, Client(server.base_url, model="m", api_key="k") as client:
+            server.say([f"{n} " for n in range(10)], delay=0.03)
+            signal.signal(signal.SIGALRM, lambda *args: seen.append(1))
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+            events = list(client.stream("hi"))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            print(events[-1].type, len(events[-1].result.text.split()), len(seen) > 3)
+
+            server.say(["a ", "b"], hold="mid-event")
+            stream = client.stream("hi")
+            signal.signal(signal.SIGALRM, lambda *args: stream.cancel("by a signal"))
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            last = list(stream)[-1]
+            print(last.type, last.error.kind)
+        """
+    )
+    assert printed.splitlines() == ["done 10 True", "error cancelled"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize("started", [True, False], ids=["running", "not started"])
+def test_a_child_takes_no_ring_of_its_parent(started: bool) -> None:
+    """Both read the stream after the fork: the parent to its end, the child to an error."""
+    with ModelServer() as server:
+        for _ in range(24):
+            server.say(["a ", "b ", "c"], delay=0.01)
+        printed = run_alone(
+            f"""
+            import os, time, warnings
+            from toolnexus import Client
+
+            warnings.simplefilter("ignore", DeprecationWarning)
+            client = Client({server.base_url!r}, model="m", api_key="k")
+            ends = []
+            for _ in range(12):
+                stream = client.stream("hi")
+                if {started}:
+                    next(stream)
+                child = os.fork()
+                if child == 0:
+                    events = list(stream)
+                    os._exit({{"done": 1, "error": 2}}[events[-1].type])
+                *_, last = stream
+                ends.append((last.type, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+            print(sorted(set(ends)))
+            """
+        )
+    assert printed.strip() == str([("done", 2 if started else 1)])
+
+
+@pytest.mark.parametrize("callback", ["run_started", "run_finished"])
+def test_an_outer_scope_that_ends_while_a_callback_blocks_ends_the_stream(callback: str) -> None:
+    """The run has not begun to listen to the outer scope then, or does so no more."""
+    blocked, free = threading.Event(), threading.Event()
+
+    def block(run: Any) -> None:
+        blocked.set()
+        free.wait(20)
+
+    watch = type("Blocking", (Watch,), {callback: lambda self, run: block(run)})()
+    scope = CancelScope()
+    with ModelServer() as server, Client(server.base_url, model="m", api_key="k", watch=watch) as client:
+        server.say("hello")
+        stream = client.stream("hi", scope=scope)
+
+        def cancel() -> None:
+            blocked.wait(10)
+            scope.cancel()
+
+        threading.Thread(target=cancel).start()
+        try:
+            *_, last = stream
+            assert isinstance(last, Error)
+            assert isinstance(last.error, RunCancelledError)
+            assert not free.is_set()
+        finally:
+            free.set()
+
+
+def test_a_stream_in_a_mux_that_is_dropped_ends() -> None:
+    with ModelServer() as server, Client(server.base_url, model="m", api_key="k") as client:
+        server.say(["a ", "b"], hold="mid-event")
+        ended = threading.Event()
+
+        def produce(sink: Any) -> None:
+            try:
+                for event in client.stream("hi", scope=sink.scope):
+                    sink.emit(event)
+            finally:
+                ended.set()
+
+        merged = mux([produce])
+        while not isinstance(next(merged), Text):
+            pass
+        del merged
+        gc.collect()
+        assert ended.wait(10)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are not listed here")
+def test_streams_that_are_kept_keep_no_file_open() -> None:
+    kept: list[Any] = []
+    with ModelServer() as server, Client(server.base_url, model="m", api_key="k") as client:
+        for _ in range(21):
+            server.say("hello")
+        list(client.stream("hi"))
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            stream = client.stream("hi")
+            kept.append((stream, list(stream)))
+        kept += [client.stream("hi") for _ in range(20)]  # never begun
+        server.say(["a ", "b"], hold="mid-event")
+        left = client.stream("hi")
+        next(left)
+        left.close()
+        kept.append(left)
+        assert len(os.listdir("/proc/self/fd")) <= before

@@ -99,6 +99,11 @@ class CancelScope:
             return True
         return self._parent is not None and self._parent.cancelled
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing ends the scope that would not tell it: no outer scope, no deadline that was set."""
+        return self._parent is None and self.deadline is None
+
     def cancel(self, reason: str | None = None) -> None:
         """
         Cancel: from any thread, from a signal handler, any number of times.

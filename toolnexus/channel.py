@@ -55,9 +55,9 @@ class Channel:
         """Let the receiver look up, who then gets no events. Any thread may do this."""
         self._inbox.wake()
 
-    def is_empty(self) -> bool:
-        """Tell whether there is nothing to take."""
-        return not len(self._inbox)
+    def end(self) -> None:
+        """Nothing more is waited for."""
+        self._inbox.end()
 
     def take(self, timeout: float | None) -> list[Event]:
         """Return the next events; an empty list when none come within so many seconds, or when woken."""

@@ -68,7 +68,7 @@ class _EventBell:
                 self._poll.register(self._number, select.POLLIN)
             if not self._poll.poll(seconds * 1000):
                 return
-        os.eventfd_read(self._number)
+        os.read(self._number, 8)  # which, unlike eventfd_read, goes on after a signal
 
 
 def _make_bell() -> _LockBell | _EventBell:
@@ -84,13 +84,15 @@ class Inbox(Generic[T]):
     """
     A queue from any number of threads to one, without a bound.
 
-    It is a deque and a bell. `queue.SimpleQueue` is as short, but wakes with a lock.
+    It is a deque and a bell. `queue.SimpleQueue` is as short, but wakes with a lock. The bell is made at the
+    first wait, for it belongs to the process that waits: an inbox may be older than a fork.
     """
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        self._bell = _make_bell()
+        self._bell: _LockBell | _EventBell | None = None
         self._listening = False
+        self._woken = False
 
     def __len__(self) -> int:
         return len(self._items)
@@ -98,19 +100,29 @@ class Inbox(Generic[T]):
     def put(self, item: T) -> None:
         """Put something in."""
         self._items.append(item)
-        if self._listening:
-            self._bell.ring()
+        self._ring()
 
     def wake(self) -> None:
         """Let the receiver look up, who then gets nothing."""
-        self._bell.ring()
+        self._woken = True
+        self._ring()
+
+    def _ring(self) -> None:
+        bell = self._bell  # held here, so that it stays until it was rung
+        if self._listening and bell is not None:
+            bell.ring()
+
+    def end(self) -> None:
+        """The receiver waits no more: let go of the bell."""
+        self._bell = None
 
     def take(self, timeout: float | None) -> T | None:
         """Return the next thing; None when none comes within so many seconds, or when woken without one."""
         if not self._items and timeout != 0:
+            bell = self._bell = self._bell or _make_bell()
             self._listening = True
             # Looked at again, because a sender may have put something in before it saw the flag.
-            if not self._items:
-                self._bell.wait(timeout)
-            self._listening = False
+            if not self._items and not self._woken:
+                bell.wait(timeout)
+            self._listening = self._woken = False
         return self._items.popleft() if self._items else None

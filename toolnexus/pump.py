@@ -33,7 +33,7 @@ _BATCH = 32
 #: How long events may be kept back while more are on their way, in seconds.
 _MAX_AGE = 0.005
 
-#: How often a consumer that waits looks whether a deadline has passed, in seconds.
+#: How often a consumer that waits looks whether an outer scope has ended, in seconds.
 _LOOK = 0.25
 
 #: How long the consumer waits for the pump's own last word after a cancel, in seconds.
@@ -118,8 +118,8 @@ class Pump:
     def start(self) -> None:
         """Start the thread."""
         self._process = os.getpid()
-        # A cancel wakes the consumer. A deadline of an outer scope need not, and then is looked for.
-        self._look = None if self.scope.remaining() is None else _LOOK
+        # The end of a scope wakes the consumer; that of an outer one need not, and then is looked for.
+        self._look = None if self.scope.is_alone else _LOOK
         self._forget_wake = self.scope.on_cancel(self._channel.wake)
         self.thread = start_thread(self._main, f"pump-{self.run_id}")
 
@@ -219,7 +219,10 @@ class Pump:
         until = None if patience is None else time.monotonic() + patience
         while True:
             if self._silent or os.getpid() != self._process:
-                self._give_up_on_pump()
+                events = self._channel.take(0.0)
+                if not events:
+                    self._give_up()
+                return events or None
             over = self.scope.cancelled and not self.committing
             if over and ended_at is None:
                 ended_at = time.monotonic()
@@ -236,11 +239,14 @@ class Pump:
         """Return how long to wait for events when there is patience until then."""
         return max(0.001, min(_LOOK, until - time.monotonic()))
 
-    def _give_up_on_pump(self) -> None:
+    def _give_up(self) -> None:
         """A pump without a thread says no last word: after a fork it lives in the other process."""
-        if self._channel.is_empty():
-            self.committing = False
-            self.scope.cancel("its thread is gone; after a fork it is in the other process")
+        self.committing = False
+        self.scope.cancel("its thread is gone; after a fork it is in the other process")
+
+    def end(self) -> None:
+        """The consumer has the terminal item."""
+        self._channel.end()
 
     def last_word(self) -> Event | None:
         """Return the pump's terminal item if it is there already, past all that stands before it."""

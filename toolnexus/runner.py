@@ -231,7 +231,8 @@ def _messages(prompt: Any, history: Iterable[Message] | None, id: str | None) ->
 
 def _limited(scope: Any, options: Options) -> CancelScope:
     """Return the scope of a run, with the time that it may take."""
-    scope = CancelScope() if scope is None else scope
+    if scope is None:
+        return CancelScope(options.timeout)
     if not isinstance(scope, CancelScope):
         raise ConfigurationError(f"scope must be a CancelScope, not {type(scope).__name__}")
     return scope.for_run(options.timeout)

@@ -254,6 +254,7 @@ class Stream(Closing):
             self._text.take_back(event)
             return
         self._terminal = event
+        self._pump.end()
         self._batch = iter(())
         self._finalizer.detach()  # a scope of the user's may serve another run
         if isinstance(event, Error):
@@ -316,6 +317,8 @@ class Stream(Closing):
         thread = self._pump.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(GRACE * 2)
+        if self._owner in (None, threading.get_ident()):
+            self._pump.end()
 
     def result(self) -> RunResult:
         """

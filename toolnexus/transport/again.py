@@ -9,7 +9,7 @@ at. Where answers are short, that is a tenth of all that is done.
 from __future__ import annotations
 
 import errno
-import http.client
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,8 @@ class Template:
         """Keep a head as it was written, for the requests that follow."""
         before, found, rest = head.partition(_LENGTH)
         number, _, after = rest.partition(b"\r\n")
-        if found and number.isdigit() and head.count(_LENGTH) == 1:
+        whole = head.startswith(b"POST ") and head.endswith(b"\r\n\r\n") and head.count(b"\r\n\r\n") == 1
+        if whole and found and number.isdigit() and head.count(_LENGTH) == 1:
             self._head = before + found, b"\r\n" + after
 
     def written(self, body: bytes) -> bytes | None:
@@ -77,10 +78,14 @@ class PlainAnswer:
 
     def __init__(self, answer: ChunkedResponse, connection: Any, pool: Any) -> None:
         self.status = answer.status
-        self.headers: http.client.HTTPMessage = answer.headers
         self._original_response = answer
         self._connection = connection
         self._pool = pool
+
+    @functools.cached_property
+    def headers(self) -> HTTPHeaderDict:
+        """The headers, those of one name joined."""
+        return HTTPHeaderDict(self._original_response.headers.items())
 
     @property
     def closed(self) -> bool:

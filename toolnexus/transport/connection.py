@@ -166,10 +166,11 @@ class _Handing:
         super().putrequest(method, str.__str__(url), *args, **kwargs)  # type: ignore[misc]
 
     def send(self, data: Any) -> None:
+        asking = current.lease  # ours is not there yet where this connects
+        if asking is not None and asking.learn is not None:
+            asking.learn(data)
+            asking.learn = None
         lease = self.lease
-        if lease is not None and lease.learn is not None:
-            lease.learn(data)
-            lease.learn = None
         if lease is not None and lease.patience is not None and lease.sock is not None:
             # The time for connecting is over; a long request may take longer than that.
             self.sock.settimeout(lease.patience)

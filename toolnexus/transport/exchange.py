@@ -64,16 +64,23 @@ class Answer:
     An answer's status and headers, and what its body is read from.
 
     Args:
-        status: The status.
-        headers: The headers.
-        raw: urllib3's response.
+        raw: urllib3's response, or what is used of one.
         response: The response of a session of the caller's, where somebody may have read of the body already.
     """
 
-    status: int
-    headers: Mapping[str, str]
     raw: Any
     response: requests.Response | None = None
+
+    @property
+    def status(self) -> int:
+        """The status."""
+        return int(self.raw.status if self.response is None else self.response.status_code)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers."""
+        headers: Mapping[str, str] = self.raw.headers if self.response is None else self.response.headers
+        return headers
 
 
 class _RawShutdown:
@@ -106,7 +113,7 @@ class Exchange:
         limits: Limits,
     ) -> None:
         self.status = answer.status
-        self.headers = answer.headers
+        self._answer = answer
         self._raw = answer.raw
         self._lease = lease
         self._request = request
@@ -126,6 +133,11 @@ class Exchange:
         self._ready = _readiness(self._sock)
         waited = time.monotonic() - (lease.connected_at or time.monotonic())
         self._set_timeout(timeouts.response - waited)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The answer's headers."""
+        return self._answer.headers
 
     @property
     def content_type(self) -> str:
@@ -279,10 +291,10 @@ def _reader(answer: Answer) -> Callable[[int], bytes]:
             "the answer was read or closed on its way, by a response hook or an adapter of the session: "
             "such a hook may use response.content or response.text, which keep it, not raw or iter_content"
         )
-    encoded = "content-encoding" in answer.headers
     own = getattr(answer.raw, "_original_response", None)
-    if isinstance(own, ChunkedResponse) and own.chunked and not encoded:
+    if isinstance(own, ChunkedResponse) and own.chunked and "content-encoding" not in own.headers:
         return own.read1
+    encoded = "content-encoding" in answer.headers
     return functools.partial(answer.raw.read1, decode_content=encoded)
 
 

@@ -137,7 +137,7 @@ class Transport:
         prepared = _prepared(session, request)
         timeout = (self.timeouts.connect, self.timeouts.response)
         response = session.send(prepared, allow_redirects=False, timeout=timeout, **settings)
-        return Answer(response.status_code, response.headers, response.raw, response)
+        return Answer(response.raw, response)
 
     def _ask(self, session: requests.Session, request: HTTPRequest, settings: dict[str, Any]) -> Answer:
         """
@@ -153,10 +153,10 @@ class Transport:
                 self._template = template
         adapter: Any = session.get_adapter(request.url)
         raw = adapter.ask(template, request.body, self.timeouts, settings)
-        if "set-cookie" in raw.headers:
+        if "set-cookie" in raw._original_response.headers:
             keep_cookies: Callable[..., None] = extract_cookies_to_jar
             keep_cookies(session.cookies, template.prepared, raw)
-        return Answer(raw.status, raw.headers, raw)
+        return Answer(raw)
 
     def _environment(self, session: requests.Session, url: str) -> dict[str, Any]:
         """Return proxies and certificates; looking them up takes long, so it is done on change only."""

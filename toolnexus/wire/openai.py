@@ -113,8 +113,8 @@ class OpenAIDecoder(Decoder):
         if not builder.model or not builder.id:
             self._introduce(payload)
         chunks: list[Chunk] = []
-        usage = payload.get("usage")
-        if not usage and "x_groq" in payload:
+        usage = payload.get("usage") or None
+        if usage is None and "x_groq" in payload:
             usage = (payload["x_groq"] or {}).get("usage")
         for choice in payload.get("choices") or ():
             # Only the first choice is the answer; a choice without an index is the first.
