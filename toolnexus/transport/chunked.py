@@ -8,7 +8,10 @@ answer has a chunk a word: read like that, reading costs more than all else that
 from __future__ import annotations
 
 import http.client
+import io
 import re
+from collections.abc import Callable
+from typing import Any
 
 __all__ = ["ChunkedResponse"]
 
@@ -29,6 +32,11 @@ class ChunkedResponse(http.client.HTTPResponse):
     _left = 0  # how much of the current chunk is still to come
     _malformed = False
     _whole = False
+    _emptied = False  # nothing is left in the buffer that the headers were read through
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self._receive: Callable[[int], bytes] = sock.recv
 
     def read1(self, n: int = -1) -> bytes:
         """
@@ -46,7 +54,9 @@ class ChunkedResponse(http.client.HTTPResponse):
                 break
             if self._malformed:
                 raise http.client.HTTPException(f"malformed chunk: {self._rest[:40]!r}")
-            received: bytes = self.fp.read1(n)
+            # A large read empties the buffer and goes around it from then on, and so can we.
+            received: bytes = self._receive(n) if self._emptied and n > 0 else self.fp.read1(n)
+            self._emptied = self._emptied or n >= io.DEFAULT_BUFFER_SIZE
             if not received:
                 raise http.client.IncompleteRead(b"")
             data = self._join(self._rest + received)
