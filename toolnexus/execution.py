@@ -109,6 +109,8 @@ class _Turn:
         except BaseException as error:
             self._leave(error)
             raise
+        finally:
+            self.messages.end()
 
     def _leave(self, error: BaseException) -> None:
         """Tell whoever is still running to stop, and leave them behind."""
