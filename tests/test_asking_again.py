@@ -262,6 +262,24 @@ def test_a_proxy_that_appears_is_gone_through(monkeypatch: pytest.MonkeyPatch) -
     assert all(request.startswith(b"POST /chat/completions ") for request in server.requests)
 
 
+@pytest.mark.parametrize("scheme", ["http", "HTTP", "https", "HTTPS", "Https"])
+def test_what_the_environment_says_is_looked_up_anew_however_the_url_is_written(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", f"{scheme.lower()}_proxy", f"{scheme.upper()}_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    transport = Transport(None, Timeouts(), Limits())
+    session = transport.session()
+    url = f"{scheme}://host.example/v1"
+    assert not transport._environment(session, url)["proxies"]
+    monkeypatch.setenv(f"{scheme.lower()}_proxy", "http://proxy.example:1")
+    assert transport._environment(session, url)["proxies"][scheme.lower()] == "http://proxy.example:1"
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/some/where")
+    secure = scheme.lower() == "https"
+    assert (transport._environment(session, url)["verify"] == "/some/where") is secure
+    transport.close()
+
+
 def test_two_endpoints_of_one_client_do_not_mix() -> None:
     """A fallback has its own address and key."""
     broken = head("Content-Length: 2", status="401 Unauthorized") + b"{}"

@@ -161,7 +161,8 @@ class Transport:
     def _environment(self, session: requests.Session, url: str) -> dict[str, Any]:
         """Return proxies and certificates; looking them up takes long, so it is done on change only."""
         own = (session.trust_env, session.verify, session.cert, *session.proxies.items())
-        key = (url, own, *map(os.environ.get, _SECURE if url.startswith("https") else _PLAIN))
+        names = _SECURE if url[:6].lower() == "https:" else _PLAIN
+        key = (url, own, *map(os.environ.get, names))
         known = self._settings
         if known is None or known[0] != key:
             # What a user's session says goes before the environment; in requests it would be the other way.
