@@ -42,8 +42,7 @@ class Channel:
             self._waiting = False
             if self._sent - self._taken >= self._size:
                 return False
-        self._sent += len(events)
-        self._inbox.put(events)
+        self.force(events)
         return True
 
     def force(self, events: list[Event]) -> None:

@@ -8,7 +8,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -171,9 +171,7 @@ class Trial:
         assert self.request is not None
         failure: ToolnexusError | None = None
         trailer = False
-        outlet = self.run.reporter.outlet
-        before_wait = _nothing_to_hand_on if outlet is None else outlet.before_wait
-        events = exchange.events(before_wait, streaming=self.request.stream)
+        events = exchange.events(self.run.reporter.before_wait, streaming=self.request.stream)
         while not decoder.ended:
             try:
                 event = next(events)
@@ -248,10 +246,6 @@ class Trial:
         if learned is not None:
             _log.debug("%s: learned about the endpoint: %s", self.run.run_id, learned)
         return learned is not None
-
-
-def _nothing_to_hand_on(ready: Callable[[], bool]) -> None:
-    """Nobody listens."""
 
 
 def _request_id(exchange: Exchange) -> str | None:

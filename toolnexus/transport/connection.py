@@ -320,7 +320,7 @@ class CancellableAdapter(HTTPAdapter):
 
         Raises:
             requests.RequestException: The URL, the proxy's or the certificates cannot be used.
-            urllib3.exceptions.HTTPError: There is no answer.
+            urllib3.exceptions.HTTPError, OSError, http.client.HTTPException: There is no answer.
         """
         request = template.prepared
         proxies, verify, cert = settings["proxies"], settings["verify"], settings["cert"]
